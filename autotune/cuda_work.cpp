@@ -54,7 +54,7 @@ void add(Work& work, const Transpositions& more) {
 }
 
 /// Into how many parts a caller is taken to divide dnorm: as sparsekiln.torch does.
-constexpr std::int64_t kUsualParts = 64;
+constexpr std::int64_t kUsualParts = 128;
 
 /// What each warp executes for a row, also one that has none while others have, and for a feature of each
 /// lane.
@@ -85,7 +85,7 @@ void add_normalisation(Work& work, const Spmm& problem, const Config& config, st
   const std::int64_t element = bytes_of(problem.out_dtype);
   const std::int64_t state = bytes_of(problem.sum_type());
   const std::int64_t groups = problem.normalised_groups();
-  const std::int64_t features = normalised_features(problem);
+  const std::int64_t features = problem.normalised_features();
   const RowTeams teams = row_teams(problem, threads);
   const std::int64_t ctas = workers * tiles_at_once(problem, config, n);
   const std::int64_t jobs = forward ? n : std::min(n, kUsualParts);

@@ -44,8 +44,8 @@ struct LaunchCell {
 };
 
 /// What a layer normalisation (Epilogue::layer_norm) takes besides the product, whose sums a pass after it
-/// finishes: of forward they are in `sums`, of grad_input in `y`, where its result replaces them. LaunchCell has
-/// the state of a cell.
+/// finishes: of forward they are in `sums`, of grad_input in `y`, where its result replaces them. LaunchCell
+/// has the state of a cell.
 struct LaunchNormalisation {
   LaunchMatrix y;  ///< dx of grad_input
   LaunchMatrix sums;
@@ -65,7 +65,8 @@ struct LaunchNormalisation {
 
 /// What a launch hands to a kernel: what an Argument names is the member of that name. Plain data, read by
 /// the code of the cpu target too. x and y stand for what an operation reads and writes in their places: dy
-/// and dx of grad_input, and y for the sums of a product that are normalised. For grad_weight y is dw, x and dy are in `pairs`, and x_stride and y_stride theirs.
+/// and dx of grad_input, and y for the sums of a product that are normalised. For grad_weight y is dw, x and
+/// dy are in `pairs`, and x_stride and y_stride theirs.
 struct LaunchOperands {
   const void* x = nullptr;
   const void* w = nullptr;

@@ -92,8 +92,9 @@ std::int64_t normalisation_bytes(const Computation& what) {
   const bool forward = what.operation == Operation::forward;
   const std::int64_t matrices = (ends.multiply ? 1 : 0) + (ends.add ? 1 : 0);
   if (!ends.lstm) return element * (forward ? 2 + matrices : 3 + 2 * matrices);
-  if (forward) return 2 * element + (element * matrices + 2 * state) / 4;
-  return element * (4 + 3 * 4 + matrices) + 4 * state;
+  if (!forward) return element * (9 + matrices) + 4 * state;
+  return (element * (5 + matrices) + 2 * state) /
+         4;  // y has a quarter of the product's outputs, and is counted
 }
 
 }  // namespace

@@ -48,13 +48,17 @@ struct Spmm : Computation {
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
 
-  /// Epilogue::layer_norm and what belongs to it: what a pass of the launch makes of y when all of the product is
-  /// there. `epilogue` is then that of the product alone, and y its sums.
+  /// Epilogue::layer_norm and what belongs to it: what a pass of the launch makes of y when all of the
+  /// product is there. `epilogue` is then that of the product alone, and y its sums.
   std::optional<Epilogue> normalisation;
 
   /// Groups of y's features that are normalised; of forward they are what the product computes.
   [[nodiscard]] std::int32_t normalised_groups() const {
     return normalisation && normalisation->lstm ? 4 : 1;
+  }
+  /// Features of each: of an output, or of what dx has four gates for.
+  [[nodiscard]] std::int64_t normalised_features() const {
+    return out_features() / (operation == Operation::forward ? normalised_groups() : 1);
   }
   /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient
   /// has one B of all four.
@@ -147,8 +151,8 @@ struct Spmm : Computation {
   }
 };
 
-/// Bytes that an LSTM's cell, layer normalisation, or their gradients read and write for each output of the product,
-/// besides y and the residual. 0: there is neither.
+/// Bytes that an LSTM's cell, layer normalisation, or their gradients read and write for each output of the
+/// product, besides y and the residual. 0: there is neither.
 [[nodiscard]] std::int64_t cell_bytes(const Computation& what);
 
 /// The layout of the weights of an LSTM's cell as one weight, the rows of one after those of another.

@@ -64,7 +64,7 @@ void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
         packed_stride(problem, dtype, features) + packed_stride(problem, dtype, 1));
   };
   const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = features_of_group(problem);
+  const std::int64_t features = problem.normalised_features();
   const std::int64_t groups = problem.normalised_groups();
   if (problem.operation == Operation::forward) {
     add_apart("sums", problem.out_dtype, groups * features);
@@ -168,7 +168,7 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
 
 std::int64_t result_features(const Spmm& problem) {
   if (!problem.normalisation) return problem.y_features();
-  const std::int64_t features = features_of_group(problem);
+  const std::int64_t features = problem.normalised_features();
   return problem.operation == Operation::forward ? features : features * problem.normalised_groups();
 }
 

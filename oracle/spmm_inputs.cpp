@@ -139,7 +139,7 @@ HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed, bo
   const Filler filler(problem, Inputs::random, draw(seed, kCell));
   std::uint64_t made = 0;
   const auto matrix = [&](DType dtype, std::int64_t gates) {
-    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * features_of_group(problem), 0);
+    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * problem.normalised_features(), 0);
   };
   const DType state = problem.sum_type();
   HostCell cell;
@@ -195,7 +195,7 @@ HostNormalisation normalisation_inputs(const Spmm& problem, std::int64_t n, std:
   const std::uint64_t seed = seed_of_normalisation(inputs_seed);
   const Filler filler(problem, Inputs::random, seed);
   const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = features_of_group(problem);
+  const std::int64_t features = problem.normalised_features();
   const std::int64_t groups = problem.normalised_groups();
   std::uint64_t made = 1;  // after dnorm
   const auto stream = [&] { return static_cast<Stream>(made++); };
@@ -232,14 +232,9 @@ std::int64_t drawn_parts(std::int64_t n, std::uint64_t seed) {
 
 }  // namespace
 
-std::int64_t features_of_group(const Spmm& problem) {
-  const bool forward = problem.operation == Operation::forward;
-  return problem.out_features() / (forward ? problem.normalised_groups() : 1);
-}
-
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts) {
   const Filler filler(problem, Inputs::random, seed_of_normalisation(inputs.seed));
-  const std::int64_t width = 2 * problem.normalised_groups() * features_of_group(problem);
+  const std::int64_t width = 2 * problem.normalised_groups() * problem.normalised_features();
   inputs.normalisation.dnorm =
       filler.activation(static_cast<Stream>(0), problem.sum_type(), parts, width, 0, width);
 }

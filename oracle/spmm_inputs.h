@@ -98,10 +98,6 @@ struct HostInputs {
 [[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
 
-/// Where the product's sums are normalised: the features of a group of them, which are those of y, or of the
-/// dx of one group. Otherwise those of y.
-[[nodiscard]] std::int64_t features_of_group(const Spmm& problem);
-
 /// Another number of parts of dnorm, all of which hold numbers.
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts);
 

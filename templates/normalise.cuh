@@ -260,7 +260,7 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
   using typename Rows::Output;
   using typename Rows::Values;
 
-  /// Of the thread's features: of all its rows if they have one chunk, otherwise of the chunk at hand.
+  /// Those of the thread's features: of all its rows if they have one chunk, otherwise of the chunk at hand.
   GroupValues gain;
   GroupValues bias;
 

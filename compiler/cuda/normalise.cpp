@@ -31,17 +31,13 @@ std::int64_t aligned_features(const Spmm& problem, std::int64_t features) {
 
 }  // namespace
 
-std::int64_t normalised_features(const Spmm& problem) {
-  return problem.out_features() / (problem.operation == Operation::forward ? problem.normalised_groups() : 1);
-}
-
 std::string_view normalisation_function(const Spmm& problem) {
   return problem.operation == Operation::forward ? "normalise" : "differentiate_normalisation";
 }
 
 Declarations normalisation_declarations(const Spmm& problem, const Instance& instance, bool attached) {
   const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = attached ? problem.block.out : normalised_features(problem);
+  const std::int64_t features = attached ? problem.block.out : problem.normalised_features();
   Declarations members;
   members.type("NormActivation", fmt::format("sparsekiln::{}", activation_of(ends.activation)));
   members.number("norm_features", attached ? 0 : features, "that are normalised together; 0: the launch's");
@@ -62,13 +58,13 @@ std::int32_t shared_bytes_with_normalisation(const Instance& instance) {
 RowTeams row_teams(const Spmm& problem, std::int32_t threads) {
   const std::int32_t most = most_of_thread(problem, threads) / problem.normalised_groups();
   const std::int64_t of_warp = std::int64_t{32} * most;
-  const auto needed = static_cast<std::int32_t>((normalised_features(problem) + of_warp - 1) / of_warp);
+  const auto needed = static_cast<std::int32_t>((problem.normalised_features() + of_warp - 1) / of_warp);
   RowTeams teams;
   teams.count = std::max(1, threads / 32 / std::max(needed, 1));
   teams.warps = threads / 32 / teams.count;
   teams.holds = needed <= teams.warps;
   teams.piece =
-      std::min(most, static_cast<std::int32_t>(aligned_features(problem, normalised_features(problem))));
+      std::min(most, static_cast<std::int32_t>(aligned_features(problem, problem.normalised_features())));
   return teams;
 }
 

@@ -12,9 +12,6 @@ namespace sparsekiln::cuda {
 // The kernel of a launch that finishes what a product with Spmm::normalisation has summed, of
 // templates/normalise.cuh. An entry launches it as it does the product.
 
-/// Features of a group that are normalised together.
-[[nodiscard]] std::int64_t normalised_features(const Spmm& problem);
-
 /// The template's function.
 [[nodiscard]] std::string_view normalisation_function(const Spmm& problem);
 

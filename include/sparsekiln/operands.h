@@ -42,7 +42,7 @@ struct Operands {
   /// Kernel::packed_elements() is not 0: what Kernel::pack made, as a dense view of any rank and shape with
   /// that many elements. Where the layout has no blocks it may be left out, as may v and dw.
   TensorView w;
-  TensorView y;         ///< [n, out_features]; with Epilogue::layer_norm and lstm a quarter of them
+  TensorView y;  ///< [n, out_features]; with Epilogue::layer_norm and lstm a quarter of them
   /// [n, out_features], of x's type; with Epilogue::lstm, but not with layer_norm, [n, 4 · out_features]
   TensorView dy;
   TensorView dx;        ///< [n, in_features], of y's type; with Epilogue::lstm [n, 4 · in_features]
@@ -59,8 +59,9 @@ struct Operands {
   TensorView c;            ///< [n, features], computed by forward, read by grad_input
   TensorView dc;           ///< grad_input: [n, features]
   TensorView dc_before;    ///< grad_input: [n, features], computed
-  /// Epilogue::layer_norm, of the features of `sums`: of y, or for grad_input of dx, with `lstm` those of four
-  /// gates. `bias` is [features], too. Of the output type, but for statistics and dnorm, of sum_type(dtype).
+  /// Epilogue::layer_norm, of the features of `sums`: of y, or for grad_input of dx, with `lstm` those of
+  /// four gates. `bias` is [features], too. All are of the output type, but statistics and dnorm, which are
+  /// of sum_type(dtype).
   TensorView gain;         ///< [features], dense
   TensorView sums;         ///< [n, features], computed by forward, read by grad_input
   TensorView statistics;   ///< [n, 2], with `lstm` [n, 8]: the mean and 1/σ of each group; as sums
@@ -68,9 +69,9 @@ struct Operands {
   TensorView addend;       ///< `add`: [n, features]
   TensorView dmultiplier;  ///< grad_input with `multiply`, without `lstm`: as multiplier, computed
   TensorView daddend;      ///< grad_input with `add`: as addend, computed
-  /// grad_input: [parts, 2 · features], the gradients of gain and bias, which are added to what is there: batch
-  /// row r to part r mod parts. There may be any number of parts from 1 on, which is also how many the work is
-  /// divided into; their sum is the gradient. The same number gives the same bits.
+  /// grad_input: [parts, 2 · features], the gradients of gain and bias, which are added to what is there:
+  /// batch row r to part r mod parts. There may be any number of parts from 1 on, which is also how many the
+  /// work is divided into; their sum is the gradient. The same number gives the same bits.
   TensorView dnorm;
   /// Epilogue::edge_bias: [situations, out_features], dense, of sum_type(dtype)
   TensorView edge_gain;

@@ -84,8 +84,8 @@ enum class Activation : std::uint8_t {
 /// the gradient that reaches its y otherwise, are.
 ///
 /// `layer_norm` is layer normalisation (Ba, Kiros & Hinton 2016, arXiv:1607.06450) of what a linear layer
-/// computes, over all features of a batch row, with a gain and a bias for each. `multiply` and `add` say which of
-/// multiplier and addend there are; without them they are 1 and 0.
+/// computes, over all features of a batch row, with a gain and a bias for each. `multiply` and `add` say
+/// which of multiplier and addend there are; without them they are 1 and 0.
 ///
 ///   forward:     z = x·Wᵀ;  u = (z - mean(z)) / σ,  σ² = mean((z - mean(z))²) + epsilon;  v = u·gain + bias
 ///                y = act(v·multiplier + addend)
@@ -93,13 +93,13 @@ enum class Activation : std::uint8_t {
 ///                dx = (e - mean(e) - u·mean(e·u)) / σ;  daddend = d;  dmultiplier = d·v
 ///                dnorm = dnorm + [Σ d·multiplier·u, Σ d·multiplier], sums over the batch
 ///
-/// forward also stores z as `sums`, and mean(z) and 1/σ as `statistics`. grad_input goes from the gradient of one
-/// layer's z, dy, to that of the layer's whose y was its x: sums, statistics, gain, bias, multiplier, addend and
-/// activation are that layer's.
+/// forward also stores z as `sums`, and mean(z) and 1/σ as `statistics`. grad_input goes from the gradient of
+/// one layer's z, dy, to that of the layer's whose y was its x: sums, statistics, gain, bias, multiplier,
+/// addend and activation are that layer's.
 ///
 /// With `layer_norm` and `lstm`, each of the four gates is normalised by itself before its activation. The
-/// layout of forward has the rows of all four, i, f, g and o, so w is that of an ordinary layer; y has a quarter
-/// of its outputs. For grad_input, dx has the gradients of four gates for each input.
+/// layout of forward has the rows of all four, i, f, g and o, so w is that of an ordinary layer; y has a
+/// quarter of its outputs. For grad_input, dx has the gradients of four gates for each input.
 ///
 ///   forward:     i, f, o = sigmoid(v_i), sigmoid(v_f), sigmoid(v_o);  g = tanh(v_g)·multiplier
 ///                c = f·c_before + i·g;  y = o·tanh(c)

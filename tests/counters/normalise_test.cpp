@@ -153,7 +153,7 @@ TEST_CASE("a kernel that normalises meets no bank conflict, and moves few sector
       sectors += line.global_sectors;
       bytes += line.global_bytes;
     }
-    // Of float32 of dnorm beside f16, a lane has eight neighbours, which are two halves of a sector.
+    // Where dnorm is float32 beside f16, a lane has eight neighbours, which are two halves of a sector.
     CHECK_MESSAGE(4 * 32 * sectors <= 7 * bytes, run.what << ": " << sectors << " sectors");
   }
 }

@@ -259,7 +259,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
   return ways;
 }
 
-/// Of the lines that begin at `begin` or later, and before `last`.
+/// The mutations of lines that begin at `begin` or later, and before `last`.
 std::vector<Mutation> all_places(std::string_view ptx, std::size_t begin, std::size_t last, Fault fault) {
   std::vector<Mutation> found;
   auto number =

@@ -68,7 +68,7 @@ class Norm(NamedTuple):
 
 def parts(n: int, device: torch.device) -> int:
     """Into how many the gradients of gains and biases are summed: enough to be computed by all cores."""
-    return max(1, min(n, 64 if device.type == "cuda" else 16))
+    return max(1, min(n, 128 if device.type == "cuda" else 16))
 
 
 def forward(weight: Blocks, x: Tensor, y: Tensor, norm: Norm, epsilon: float, **cell: Tensor) -> None:
