@@ -84,7 +84,7 @@ void add_normalisation(Work& work, const Spmm& problem, const Config& config, st
   const bool activates = ends.activation != Activation::none;
   const std::int64_t element = bytes_of(problem.out_dtype);
   const std::int64_t state = bytes_of(problem.sum_type());
-  const std::int64_t groups = problem.normalised_groups();
+  const std::int64_t groups = problem.groups_of_sums();
   const std::int64_t features = problem.normalised_features();
   const RowTeams teams = row_teams(problem, threads);
   const std::int64_t ctas = workers * tiles_at_once(problem, config, n);
@@ -144,7 +144,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t residual = problem.epilogue.residual ? problem.out_features() : 0;
   const std::int64_t y =
       problem.y_rows(n) * ((problem.y_features() + residual) * bytes_of(problem.out_dtype) +
-                           problem.out_features() * cell_bytes(problem));
+                           problem.out_features() * static_cast<std::int64_t>(cell_bytes(problem)));
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.

@@ -64,14 +64,15 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
   const double in_needed = in * of_cols;
   Floor least;
   const double gates = problem.gates_of_cell();
-  const auto cell = static_cast<double>(cell_bytes(problem));
+  const double cell = cell_bytes(problem);
+  const double groups = problem.normalised_groups();
   least.flops = problem.flops(n);
   switch (problem.operation) {
     case Operation::forward:
-      least.bytes = (elements + in_needed) * element + out * (result + cell);
+      least.bytes = (elements + in_needed) * element + out * (result / groups + cell);
       break;
     case Operation::grad_input:
-      least.bytes = (elements + gates * out_needed) * element + in * (gates * result + cell);
+      least.bytes = (elements + gates * out_needed) * element + in * (gates * groups * result + cell);
       break;
     case Operation::grad_weight:
       least.bytes = elements * result + (in_needed + gates * out_needed) * element;

@@ -11,7 +11,7 @@ _EPSILON = 1e-6
 
 
 class SeparateLSTM(torch.nn.Module):
-    """A BlockSparseLSTM of what there is without it: one product for the four gates of a step, and PyTorch's operators."""
+    """What a BlockSparseLSTM is without kernels of its own: one product for the four gates of a step, and PyTorch's operators."""
 
     def __init__(self, ours: BlockSparseLSTM):
         super().__init__()
@@ -36,7 +36,7 @@ class SeparateLSTM(torch.nn.Module):
 
 
 class SeparateSmallWorld(torch.nn.Module):
-    """A SmallWorldLSTM of what there is without it: a product for each internal step and for all gates, and PyTorch's operators.
+    """What a SmallWorldLSTM is without kernels of its own: a product for each internal step and for all gates, and PyTorch's operators.
     Has the parameters of `ours` itself."""
 
     def __init__(self, ours: SmallWorldLSTM):
@@ -135,11 +135,12 @@ class SmallWorldKernels:
         run(weight.kernel(operation, "none", self.n), self.n, x, weight.values, y)
 
     def _gradients_of_weights(self) -> None:
-        network, rows = self.network, len(self.x_rows)
-        for _ in range(self.steps // self.window):
+        network = self.network
+        for begin in range(0, self.steps, self.window):
+            rows = self.n * min(self.window, self.steps - begin)
             for number, weight in enumerate(network.weights):
                 dz = self.dz_of_gates_rows if number == network.gates else self.dz_rows
-                run(weight.kernel("grad_weight", "scale", rows), rows, self.x_rows, dz, torch.empty_like(weight.values))
+                run(weight.kernel("grad_weight", "scale", rows), rows, self.x_rows[:rows], dz[:rows], torch.empty_like(weight.values))
 
 
 def parameters(layer: torch.nn.Module) -> int:

@@ -263,11 +263,11 @@ void validate_normalisation(const Problem& problem) {
   if (problem.feature_major())
     refuse_it("the features of a batch row must be neighbours; batch-major activations would work");
   if (problem.derivative != Activation::none) refuse_it("its gradient has the derivatives; none would work");
-  if (epilogue.lstm && problem.operation == Operation::forward &&
-      (problem.layout.rows() % problem.normalised_groups() != 0 || problem.cut_out_features != 0))
-    refuse_it(
-        fmt::format("the layout has the rows of four gates, of whole blocks, and {} are no multiple of 4",
-                    problem.layout.rows()));
+  if (!epilogue.lstm || problem.operation != Operation::forward) return;
+  if (problem.layout.rows() % problem.normalised_groups() != 0)
+    refuse_it(fmt::format("the layout has the rows of four gates, and {} are no multiple of 4",
+                          problem.layout.rows()));
+  if (problem.cut_out_features != 0) refuse_it("the features of its gates fill whole blocks");
 }
 
 /// An epilogue that is no cell.

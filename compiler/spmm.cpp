@@ -82,30 +82,22 @@ Layout with_taps(const Layout& features, const Convolution& convolution) {
   return rows.layout(std::int64_t{features.cols()} * taps);
 }
 
-namespace {
-
-/// As cell_bytes: of layer normalisation, whose cell has four groups of features for one of its state.
-std::int64_t normalisation_bytes(const Computation& what) {
+double cell_bytes(const Computation& what) {
   const Epilogue& ends = what.epilogue;
-  const auto element = static_cast<std::int64_t>(size_of(what.out_dtype));
-  const auto state = static_cast<std::int64_t>(size_of(what.sum_type()));
   const bool forward = what.operation == Operation::forward;
-  const std::int64_t matrices = (ends.multiply ? 1 : 0) + (ends.add ? 1 : 0);
-  if (!ends.lstm) return element * (forward ? 2 + matrices : 3 + 2 * matrices);
-  if (!forward) return element * (9 + matrices) + 4 * state;
-  return (element * (5 + matrices) + 2 * state) /
-         4;  // y has a quarter of the product's outputs, and is counted
-}
-
-}  // namespace
-
-std::int64_t cell_bytes(const Computation& what) {
-  if (what.epilogue.layer_norm) return normalisation_bytes(what);
-  if (!what.epilogue.lstm) return 0;
-  const auto gates = static_cast<std::int64_t>(4 * size_of(what.out_dtype));
-  const auto state = static_cast<std::int64_t>(size_of(what.sum_type()));
-  if (what.operation == Operation::forward) return (what.epilogue.keep ? 2 : 1) * gates + 2 * state;
-  return gates + 4 * state;
+  const auto element = static_cast<double>(size_of(what.out_dtype));
+  const auto state = static_cast<double>(size_of(what.sum_type()));
+  const double groups = what.normalised_groups();
+  double bytes = 0;
+  if (ends.lstm) bytes += forward ? 2 * state / groups : 4 * state;
+  if (ends.layer_norm) {
+    bytes += element * (forward ? 1 : groups);                                         // sums
+    if (ends.multiply) bytes += element * (forward ? 1 / groups : ends.lstm ? 1 : 2);  // and its gradient
+    if (ends.add) bytes += element * (forward ? 1 : 2);
+  } else if (ends.lstm) {
+    bytes += element * 4 * (forward && ends.keep ? 2 : 1);
+  }
+  return bytes;
 }
 
 Layout of_all_gates(const Layout& layout, const Computation& what) {

@@ -52,13 +52,12 @@ struct Spmm : Computation {
   /// product is there. `epilogue` is then that of the product alone, and y its sums.
   std::optional<Epilogue> normalisation;
 
-  /// Groups of y's features that are normalised; of forward they are what the product computes.
-  [[nodiscard]] std::int32_t normalised_groups() const {
-    return normalisation && normalisation->lstm ? 4 : 1;
-  }
+  /// Computation::normalised_groups of the problem.
+  [[nodiscard]] std::int32_t groups_of_sums() const { return normalisation && normalisation->lstm ? 4 : 1; }
+
   /// Features of each: of an output, or of what dx has four gates for.
   [[nodiscard]] std::int64_t normalised_features() const {
-    return out_features() / (operation == Operation::forward ? normalised_groups() : 1);
+    return out_features() / (operation == Operation::forward ? groups_of_sums() : 1);
   }
   /// Weights of B's layout that x is multiplied with: 2 of a glu pair, 4 of an LSTM's cell, whose gradient
   /// has one B of all four.
@@ -151,9 +150,10 @@ struct Spmm : Computation {
   }
 };
 
-/// Bytes that an LSTM's cell, layer normalisation, or their gradients read and write for each output of the
-/// product, besides y and the residual. 0: there is neither.
-[[nodiscard]] std::int64_t cell_bytes(const Computation& what);
+/// Bytes of what an LSTM's cell, layer normalisation, or their gradients read and write besides y and the
+/// residual, each operand once, for each output of the product. 0: there is neither, as of a Spmm with
+/// `normalisation`, whose epilogue is that of the product.
+[[nodiscard]] double cell_bytes(const Computation& what);
 
 /// The layout of the weights of an LSTM's cell as one weight, the rows of one after those of another.
 [[nodiscard]] Layout of_all_gates(const Layout& layout, const Computation& what);

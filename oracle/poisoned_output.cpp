@@ -65,7 +65,7 @@ void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
   };
   const Epilogue& ends = *problem.normalisation;
   const std::int64_t features = problem.normalised_features();
-  const std::int64_t groups = problem.normalised_groups();
+  const std::int64_t groups = problem.groups_of_sums();
   if (problem.operation == Operation::forward) {
     add_apart("sums", problem.out_dtype, groups * features);
     add("statistics", problem.sum_type(), 2 * groups, 2 * groups + 1);
@@ -169,7 +169,7 @@ PoisonedOutput::Findings PoisonedOutput::inspect() const {
 std::int64_t result_features(const Spmm& problem) {
   if (!problem.normalisation) return problem.y_features();
   const std::int64_t features = problem.normalised_features();
-  return problem.operation == Operation::forward ? features : features * problem.normalised_groups();
+  return problem.operation == Operation::forward ? features : features * problem.groups_of_sums();
 }
 
 std::int64_t result_row_length(const Spmm& problem, std::int64_t n) {

@@ -168,7 +168,7 @@ class Judge {
 
   void prepare_normalisation() {
     const HostNormalisation& inputs = inputs_.normalisation;
-    const std::int64_t width = problem_.normalised_features() * problem_.normalised_groups();
+    const std::int64_t width = problem_.normalised_features() * problem_.groups_of_sums();
     for (std::int64_t i = 0; i < width; ++i) {
       gain_.push_back(to_double(problem_.out_dtype, inputs.gain.data(), i));
       norm_bias_.push_back(to_double(problem_.out_dtype, inputs.bias.data(), i));

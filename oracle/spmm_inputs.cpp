@@ -196,7 +196,7 @@ HostNormalisation normalisation_inputs(const Spmm& problem, std::int64_t n, std:
   const Filler filler(problem, Inputs::random, seed);
   const Epilogue& ends = *problem.normalisation;
   const std::int64_t features = problem.normalised_features();
-  const std::int64_t groups = problem.normalised_groups();
+  const std::int64_t groups = problem.groups_of_sums();
   std::uint64_t made = 1;  // after dnorm
   const auto stream = [&] { return static_cast<Stream>(made++); };
   const auto matrix = [&](DType dtype, std::int64_t width) {
@@ -234,7 +234,7 @@ std::int64_t drawn_parts(std::int64_t n, std::uint64_t seed) {
 
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts) {
   const Filler filler(problem, Inputs::random, seed_of_normalisation(inputs.seed));
-  const std::int64_t width = 2 * problem.normalised_groups() * problem.normalised_features();
+  const std::int64_t width = 2 * problem.groups_of_sums() * problem.normalised_features();
   inputs.normalisation.dnorm =
       filler.activation(static_cast<Stream>(0), problem.sum_type(), parts, width, 0, width);
 }

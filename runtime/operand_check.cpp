@@ -384,8 +384,9 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
-  const bool in_place = residual.view->data == y.view->data && residual.stride == y.stride &&
-                        residual.matrix_bytes == y.matrix_bytes;
+  const bool one_row = y.n == 1 && y.positions == 1 && y.matrices == 1 && !feature_major;
+  const bool in_place = residual.view->data == y.view->data &&
+                        (one_row || (residual.stride == y.stride && residual.matrix_bytes == y.matrix_bytes));
   if (!in_place)
     refuse_overlaps(computed, {residual.region(sides_of(contract).sums.features, feature_major)});
 }
@@ -499,7 +500,12 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
 }
 
 void check_epsilon(const Operands& operands, const OperandContract& contract) {
-  if (!normalises(contract) || operands.epsilon >= 0) return;
+  if (!normalises(contract) || !is_forward(contract)) {
+    if (operands.epsilon != Operands{}.epsilon)
+      refuse("epsilon", "the kernel does not take it; one of forward with epilogue layer_norm does");
+    return;
+  }
+  if (operands.epsilon >= 0) return;
   refuse("epsilon", fmt::format("{} is what is added to a variance; 0 or more would work", operands.epsilon));
 }
 

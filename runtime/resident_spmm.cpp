@@ -105,7 +105,7 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     of_end(&Operands::dc, inputs.cell.dc);
     const HostNormalisation& normalisation = inputs.normalisation;
     if (ends.layer_norm) {
-      const std::int64_t width = features_of_group(product) * product.normalised_groups();
+      const std::int64_t width = product.normalised_features() * product.groups_of_sums();
       operands.gain = view(place(normalisation.gain), problem.out_dtype, width);
       operands.bias = view(place(normalisation.bias), problem.out_dtype, width);
       operands.epsilon = normalisation.epsilon;

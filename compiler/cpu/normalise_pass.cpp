@@ -32,7 +32,7 @@ class NormalisePass {
         ir_(v.ir),
         ends_(*problem.normalisation),
         forward_(problem.operation == Operation::forward),
-        groups_(problem.normalised_groups()),
+        groups_(problem.groups_of_sums()),
         out_(problem.out_dtype),
         sum_(problem.sum_type()),
         lanes_(v.level.lanes * 4 / static_cast<std::int32_t>(size_of(sum_))) {}

@@ -56,7 +56,7 @@ std::int32_t shared_bytes_with_normalisation(const Instance& instance) {
 }
 
 RowTeams row_teams(const Spmm& problem, std::int32_t threads) {
-  const std::int32_t most = most_of_thread(problem, threads) / problem.normalised_groups();
+  const std::int32_t most = most_of_thread(problem, threads) / problem.groups_of_sums();
   const std::int64_t of_warp = std::int64_t{32} * most;
   const auto needed = static_cast<std::int32_t>((problem.normalised_features() + of_warp - 1) / of_warp);
   RowTeams teams;

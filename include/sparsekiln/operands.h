@@ -37,10 +37,11 @@ struct ActivationPair {
 /// beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
-  /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm the four weights
-  /// one after the other, [4, blocks, block_out, block_in] or [4 · blocks, block_out, block_in]. Where
-  /// Kernel::packed_elements() is not 0: what Kernel::pack made, as a dense view of any rank and shape with
-  /// that many elements. Where the layout has no blocks it may be left out, as may v and dw.
+  /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm, but not with
+  /// layer_norm, the four weights one after the other, [4, blocks, block_out, block_in] or [4 · blocks,
+  /// block_out, block_in]. Where Kernel::packed_elements() is not 0: what Kernel::pack made, as a dense view
+  /// of any rank and shape with that many elements. Where the layout has no blocks it may be left out, as may
+  /// v and dw.
   TensorView w;
   TensorView y;  ///< [n, out_features]; with Epilogue::layer_norm and lstm a quarter of them
   /// [n, out_features], of x's type; with Epilogue::lstm, but not with layer_norm, [n, 4 · out_features]
@@ -48,12 +49,13 @@ struct Operands {
   TensorView dx;        ///< [n, in_features], of y's type; with Epilogue::lstm [n, 4 · in_features]
   TensorView dw;        ///< like w, of the output type
   TensorView v;         ///< Epilogue::glu: like w
-  TensorView bias;      ///< [out_features], of the output type
+  TensorView bias;      ///< [out_features], of the output type; with Epilogue::layer_norm see `gain`
   TensorView v_bias;    ///< Epilogue::glu and bias: like bias
-  TensorView residual;  ///< like y; with Epilogue::lstm [n, in_features]
+  TensorView residual;  ///< like y; of grad_input [n, in_features]
   /// Epilogue::lstm, of the features of y, or for grad_input of dx. Those with four gates are of the output
   /// type, the others of sum_type(dtype). c may be c_before, and dc_before may be dc.
-  TensorView projection;   ///< forward: [n, 4 · features]
+  /// Neither this nor `activations` with layer_norm. forward: [n, 4 · features]
+  TensorView projection;
   TensorView activations;  ///< [n, 4 · features], what `keep` stores and the gradient reads
   TensorView c_before;     ///< [n, features]
   TensorView c;            ///< [n, features], computed by forward, read by grad_input
@@ -62,9 +64,11 @@ struct Operands {
   /// Epilogue::layer_norm, of the features of `sums`: of y, or for grad_input of dx, with `lstm` those of
   /// four gates. `bias` is [features], too. All are of the output type, but statistics and dnorm, which are
   /// of sum_type(dtype).
-  TensorView gain;         ///< [features], dense
-  TensorView sums;         ///< [n, features], computed by forward, read by grad_input
-  TensorView statistics;   ///< [n, 2], with `lstm` [n, 8]: the mean and 1/σ of each group; as sums
+  TensorView gain;  ///< [features], dense
+  TensorView sums;  ///< [n, features], computed by forward, read by grad_input
+  /// [n, 2], with `lstm` [n, 8]: the mean and 1/σ of each group; as sums. Not written where there are no
+  /// features.
+  TensorView statistics;
   TensorView multiplier;   ///< `multiply`: [n, features], with `lstm` a quarter of them
   TensorView addend;       ///< `add`: [n, features]
   TensorView dmultiplier;  ///< grad_input with `multiply`, without `lstm`: as multiplier, computed

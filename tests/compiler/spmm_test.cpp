@@ -61,7 +61,7 @@ TEST_CASE("a product that is normalised ends in its sums, and has a residual whe
   CHECK(*forward.normalisation == problem.epilogue);
   CHECK(forward.epilogue == Epilogue{});
   CHECK(forward.weights() == 1);
-  CHECK(forward.normalised_groups() == 4);
+  CHECK(forward.groups_of_sums() == 4);
   CHECK(forward.layout == problem.layout);
   CHECK(forward.y_features() == problem.out_features());
   problem.operation = Operation::grad_input;
@@ -70,7 +70,7 @@ TEST_CASE("a product that is normalised ends in its sums, and has a residual whe
   CHECK(gradient.epilogue == Epilogue{.residual = true});
   CHECK(gradient.y_features() == problem.in_features());
   problem.epilogue = parse_epilogue("layer_norm+relu");
-  CHECK(Spmm(problem).normalised_groups() == 1);
+  CHECK(Spmm(problem).groups_of_sums() == 1);
   problem.epilogue = parse_epilogue("scale");
   CHECK_FALSE(Spmm(problem).normalisation);
 }

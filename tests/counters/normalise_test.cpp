@@ -54,7 +54,7 @@ struct Counted {
 Bytes needed_bytes(const Spmm& problem, std::int32_t threads, std::int64_t n, std::int64_t parts) {
   const Epilogue& ends = *problem.normalisation;
   const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
-  const std::int64_t groups = problem.normalised_groups();
+  const std::int64_t groups = problem.groups_of_sums();
   const std::int64_t features = cuda::normalised_features(problem);
   const std::int64_t matrix = features * element;
   const std::int64_t state = features * 4;

@@ -77,7 +77,7 @@ class Kernel {
         inputs_(inputs),
         fault_(fault),
         output_(output),
-        groups_(static_cast<std::size_t>(product_.normalised_groups())),
+        groups_(static_cast<std::size_t>(product_.groups_of_sums())),
         features_(static_cast<std::size_t>(features_of_group(product_))) {}
 
   void run() {

@@ -132,6 +132,34 @@ def test_features_that_cut_their_last_block_are_normalised_without_what_is_missi
     torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), gain)[0] for one in (y, wanted)))
 
 
+def test_leading_dimensions_are_those_of_the_input():
+    torch.manual_seed(0)
+    weight, _ = bsr(4 * UNITS, INPUTS, torch.float32)
+    recurrent, _ = bsr(4 * UNITS, UNITS, torch.float32, alike=4)
+    x, c, h, projection = (torch.randn(2, 3, features) for features in (INPUTS, UNITS, UNITS, 4 * UNITS))
+    for call, operands, others in (
+        (normalised_linear, (x,), (weight,)), (normalised_lstm_cell, (x, c), (weight,)), (lstm_cell, (projection, h, c), (recurrent,)),
+    ):  # fmt: skip
+        whole, rows, first = (call(*(view(one) for one in operands), *others) for view in (
+            lambda one: one, lambda one: one.flatten(0, 1), lambda one: one[0, 0]))  # fmt: skip
+        for one, flat, single in zip(*((result,) if isinstance(result, torch.Tensor) else result for result in (whole, rows, first))):
+            assert one.shape[:2] == (2, 3) and torch.equal(one.flatten(0, 1), flat)
+            torch.testing.assert_close(one[0, 0], single)
+
+
+def test_kernels_of_a_backward_pass_are_made_once(monkeypatch):
+    from sparsekiln.torch import kernels
+
+    weight = bsr(UNITS, INPUTS, torch.float32)[0].detach()
+    made, compile_kernel = [], kernels.compile_kernel
+    monkeypatch.setattr(kernels, "compile_kernel", lambda *asked: made.append(asked) or compile_kernel(*asked))
+    x = torch.randn(N, INPUTS, requires_grad=True)
+    normalised_linear(x, weight).sum().backward()
+    count = len(made)
+    normalised_linear(x, weight).sum().backward()
+    assert len(made) == count > 0
+
+
 def test_an_empty_batch_has_gradients_of_zeros():
     weight, values = bsr(UNITS, INPUTS, torch.float32)
     x, gain = leaves(torch.float32, (0, INPUTS), (UNITS,))
@@ -145,6 +173,8 @@ def test_an_empty_batch_has_gradients_of_zeros():
         (lambda w: normalised_linear(torch.randn(N, 7), w), "takes"),
         (lambda w: normalised_linear(torch.randn(N, INPUTS), w, torch.ones(3)), "gain has the shape"),
         (lambda w: normalised_linear(torch.randn(N, INPUTS), w, multiplier=torch.ones(N, 3)), "multiplier has the shape"),
+        (lambda w: normalised_linear(torch.randn(2, 3, INPUTS), w, addend=torch.ones(3, 2, UNITS)), r"it is \[2, 3, 32\]"),
+        (lambda w: lstm_cell(torch.randn(4, UNITS), torch.randn(5, INPUTS), torch.zeros(5, UNITS // 4), w), "recurrent one"),
         (lambda w: normalised_linear(torch.randn(N, INPUTS), w, activation="cube"), "no activation"),
         (lambda w: normalised_linear(torch.randn(N, INPUTS), w, epsilon=-1.0), "epsilon"),
         (lambda w: normalised_lstm_cell(torch.randn(N, INPUTS), torch.zeros(N, 3), w), "c has the shape"),

@@ -198,6 +198,53 @@ def test_what_is_frozen_gets_no_gradient():
     torch.testing.assert_close(layer.gate_gains.grad, wanted)
 
 
+def test_what_is_frozen_is_not_computed(monkeypatch):
+    from sparsekiln.torch import small_world_steps
+
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    for parameter in (*layer.internal.parameters(), *layer.gates.parameters()):
+        parameter.requires_grad_(False)
+    y, _ = layer(x)
+    launched, run = [], small_world_steps.run
+    monkeypatch.setattr(small_world_steps, "run", lambda kernel, *given, **named: launched.append(kernel.op) or run(kernel, *given, **named))
+    y.sum().backward()
+    assert not launched  # neither gradients of weights, nor that of h0
+
+
+@pytest.mark.parametrize("steps", [3, 40])
+def test_gradients_of_weights_in_16_bits_are_rounded_once(steps):
+    layer, x = make(torch.bfloat16, internal_steps=2), torch.randn(steps, 64, INPUTS, dtype=torch.bfloat16)
+    layer(x)[0].sum().backward()
+    found = [one.weight_values.grad.clone() for one in (*layer.internal, layer.gates)]
+    layer.zero_grad()
+    for part in x.split(32, 1):  # sums of half as many rows each, added in float32
+        layer(part)[0].sum().backward()
+        for number, one in enumerate((*layer.internal, layer.gates)):
+            found[number] = found[number].float() - one.weight_values.grad.float()
+        layer.zero_grad()
+    layer(x)[0].sum().backward()
+    for rest, one in zip(found, (*layer.internal, layer.gates)):
+        assert rest.norm() < 0.008 * one.weight_values.grad.float().norm()
+
+
+def test_dropout_has_the_gradient_of_finite_differences():
+    layer, x = make(torch.float64, internal_steps=2, dropout=0.5), torch.randn(3, 2, INPUTS, dtype=torch.float64)
+    values = layer.gates.weight_values
+
+    def loss():
+        torch.manual_seed(4)
+        return layer(x)[0].square().sum()
+
+    loss().backward()
+    direction = torch.randn_like(values)
+    with torch.no_grad():
+        values += 1e-6 * direction
+        above = loss()
+        values -= 2e-6 * direction
+        below = loss()
+    torch.testing.assert_close((above - below) / 2e-6, (values.grad * direction).sum(), rtol=1e-6, atol=1e-9)
+
+
 def test_second_derivatives_are_refused():
     layer, x = make(), torch.randn(2, 3, INPUTS, requires_grad=True)
     with pytest.raises(RuntimeError):

@@ -55,7 +55,7 @@ def test_cuda_kernels_compute_what_those_of_the_cpu_do(device, monkeypatch, dtyp
     found = results(layer, x)
     assert device.launches.count("forward") == STEPS * (3 + 1)  # internal steps, and all gates
     assert device.launches.count("grad_input") == STEPS * (3 + 1) + 1  # the same, and one that ends at h0
-    assert device.launches.count("grad_weight") == 3 + 1 + 1  # of all steps; that of W₀ takes h0 for itself
+    assert device.launches.count("grad_weight") == 3 + 1 + 1  # of all steps; that of W₀ takes h0 by itself
     monkeypatch.undo()
     assert_alike(found, results(layer, x), tolerance)
 

@@ -90,7 +90,7 @@ def check_bsr(weight: Tensor) -> None:
     """Raises TypeError if the weight is not a 2-D BSR tensor."""
     if not isinstance(weight, torch.Tensor) or weight.layout != torch.sparse_bsr:
         kind = weight.layout if isinstance(weight, torch.Tensor) else type(weight).__name__
-        raise TypeError(f"the weight is {kind}; linear takes a BSR tensor, such as weight.to_sparse_bsr((32, 32))")
+        raise TypeError(f"the weight is {kind}; this takes a BSR tensor, such as weight.to_sparse_bsr((32, 32))")
     if weight.dim() != 2:
         raise TypeError(f"the weight has {weight.dim()} dimensions; a layer has one matrix, [out, in]")
 

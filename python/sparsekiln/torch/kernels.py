@@ -1,6 +1,7 @@
 """The kernels of a layout: made when they are first needed, and shared by everything that uses the layout."""
 
 import atexit
+import functools
 import threading
 import weakref
 from collections import deque
@@ -175,6 +176,15 @@ _by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValu
 _recent: deque[LayoutKernels] = deque(maxlen=256)
 _registry = threading.RLock()
 atexit.register(_recent.clear)  # before the extension is unloaded
+
+
+@functools.lru_cache(maxsize=256)
+def kernels_without_blocks(columns: int) -> LayoutKernels:
+    """Those of a layout of one row of so many columns without a block, kept: nothing else has it."""
+    return kernels_of(sparsekiln.Layout.from_csr(1, columns, [0, 0], []))
+
+
+atexit.register(kernels_without_blocks.cache_clear)
 
 
 def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:

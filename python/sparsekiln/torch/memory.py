@@ -30,7 +30,7 @@ def _madvise() -> Callable[[Any, Any, Any], int] | None:
 _advise = _madvise()
 
 
-def new_empty(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+def large_empty(like: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """like.new_empty(shape); if large, and of the cpu, in large pages where the system gives them to those who ask."""
     result = like.new_empty(shape)
     size = result.numel() * result.element_size()

@@ -145,16 +145,37 @@ def _gradients(ctx, dy, dc, *_) -> tuple:
 normalised.register_autograd(_gradients, setup_context=_save)
 
 
-def _operands(x: Tensor, weight: Tensor, *others: Tensor | None) -> list:
-    """Rows of x, the values of the weight, and what has rows as well, with leading dimensions joined."""
+def _operands(x: Tensor, weight: Tensor, numbers: list, rows: dict[str, tuple[Tensor | None, int]]) -> list:
+    """Rows of x, the values of the weight, `numbers`, and rows of the others, which have so many features each and the leading
+    dimensions of x; all in the type of an autocast region."""
     check_bsr(weight)
     refuse_transforms_of_bsr()
     refuse_forward_mode()
-    refuse_derivatives("normalised layers")
+    refuse_derivatives("normalised layers and cells", dense=False)
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"the input has the shape {tuple(x.shape)}; this weight takes [..., {weight.shape[1]}]")
-    of_type = autocast(x.device.type, x, weight.values(), *others)
-    return [one if one is None or one.dim() < 2 or one is of_type[1] else one.flatten(0, -2) for one in of_type]
+    for name, (one, features) in rows.items():
+        if one is not None and tuple(one.shape) != (*x.shape[:-1], features):
+            raise ValueError(f"{name} has the shape {tuple(one.shape)}; it is {[*x.shape[:-1], features]} for this input and weight")
+    x, values, *others = autocast(x.device.type, x, weight.values(), *numbers, *(one for one, _ in rows.values()))
+    numbers, others = others[: len(numbers)], others[len(numbers) :]
+    return [_rows(x), values, *numbers, *map(_rows, others)]
+
+
+def _rows(one: Tensor | None) -> Tensor | None:
+    return one if one is None or one.dim() == 2 else one.reshape(one.shape[:-1].numel(), one.shape[-1])
+
+
+def _state(c: Tensor, like: Tensor) -> Tensor:
+    """The state of a cell, whose type no autocast region changes."""
+    return _rows(c.to(state_type(like.dtype)))
+
+
+def _units(weight: Tensor) -> int:
+    """Features of each of the four gates that a weight has the rows of."""
+    if weight.shape[0] % GATES:
+        raise ValueError(f"a weight with {weight.shape[0]} rows; those of four gates of one size would work")
+    return weight.shape[0] // GATES
 
 
 def _numbers(given: Tensor | None, features: int, value: float, like: Tensor) -> Tensor:
@@ -172,8 +193,10 @@ def normalised_linear(
     x[..., in] -> [..., out]; gain and bias [out], by default 1 and 0; multiplier and addend [..., out]. `activation` is None or one
     of sparsekiln.activations. Differentiable once.
     """
+    check_bsr(weight)
     out_features, in_features = weight.shape
-    rows, values, multiplier, addend, gain, bias = _operands(x, weight, multiplier, addend, gain, bias)
+    others = {"multiplier": (multiplier, out_features), "addend": (addend, out_features)}
+    rows, values, gain, bias, multiplier, addend = _operands(x, weight, [gain, bias], others)
     entry = indices_of(weight, weight)
     y, *_ = normalised(
         rows, values, _numbers(gain, out_features, 1, rows), _numbers(bias, out_features, 0, rows), entry.crow, entry.col,
@@ -187,16 +210,21 @@ def lstm_cell(projection: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple
     """The next (h, c) of an LSTM: i, f, g and o are made of projection + h · Wᵀ, where W is a BSR tensor [4 · hidden, hidden] of
     PyTorch whose four parts have the same blocks. One launch, and one for the gradient by what gates are made of.
 
-    projection[n, 4 · hidden]: what the step's input gives, with all biases; h[n, hidden]; c[n, hidden], in float32, in float64 of
-    float64. Differentiable once.
+    projection[..., 4 · hidden]: what the step's input gives, with all biases; h[..., hidden]; c[..., hidden], in float32, in float64
+    of float64. Differentiable once.
     """
-    h_rows, values, projection = _operands(h, weight, projection)
+    check_bsr(weight)
+    units = _units(weight)
+    if weight.shape[1] != units:
+        raise ValueError(f"a weight of {tuple(weight.shape)}; the recurrent one of a cell is [{4 * weight.shape[1]}, {weight.shape[1]}]")
+    others = {"projection": (projection, GATES * units), "c": (c, units)}
+    h_rows, values, projection, _ = _operands(h, weight, [], others)
     entry = indices_of(weight, weight)
     keep = torch.is_grad_enabled() and any(one.requires_grad for one in (projection, h_rows, c, values))
     _, h_n, c_n, *_ = lstm_operators.lstm(
-        projection, h_rows, c.to(state_type(h_rows.dtype)), values, entry.crow, entry.col, [h_rows.shape[0]], False, keep
+        projection, h_rows, _state(c, h_rows), values, entry.crow, entry.col, [h_rows.shape[0]], False, keep
     )  # fmt: skip
-    return h_n, c_n
+    return h_n.reshape(h.shape), c_n.reshape(c.shape)
 
 
 @keep_out_of_graphs
@@ -207,18 +235,18 @@ def normalised_lstm_cell(
     """The next (h, c) of an LSTM each of whose gates is normalised by itself: i, f, g and o are parts of x · Wᵀ, where W is a BSR
     tensor [4 · hidden, in] of PyTorch; i, f, o = sigmoid(v), g = tanh(v) · multiplier, v = LN(·) · gain + bias.
 
-    x[n, in]; c[n, hidden], in float32, in float64 of float64; gain and bias [4 · hidden], by default 1 and 0; multiplier[n, hidden],
-    such as a mask of dropout, to which there is no gradient. Differentiable once.
+    x[..., in]; c[..., hidden], in float32, in float64 of float64; gain and bias [4 · hidden], by default 1 and 0;
+    multiplier[..., hidden], such as a mask of dropout, to which there is no gradient. Differentiable once.
     """
+    check_bsr(weight)
     out_features, in_features = weight.shape
-    if out_features % GATES:
-        raise ValueError(f"a weight with {out_features} rows; those of four gates of one size would work")
+    units = _units(weight)
     if multiplier is not None and multiplier.requires_grad:
         raise ValueError("the multiplier requires a gradient, which the cell does not compute; multiplier.detach() would work")
-    rows, values, multiplier, gain, bias = _operands(x, weight, multiplier, gain, bias)
+    rows, values, gain, bias, multiplier, _ = _operands(x, weight, [gain, bias], {"multiplier": (multiplier, units), "c": (c, units)})
     entry = indices_of(weight, weight)
     h, c_n, *_ = normalised(
         rows, values, _numbers(gain, out_features, 1, rows), _numbers(bias, out_features, 0, rows), entry.crow, entry.col,
-        in_features, out_features, multiplier, None, c.to(state_type(rows.dtype)), "none", epsilon,
+        in_features, out_features, multiplier, None, _state(c, rows), "none", epsilon,
     )  # fmt: skip
-    return h, c_n
+    return h.reshape(c.shape), c_n.reshape(c.shape)

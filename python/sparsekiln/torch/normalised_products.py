@@ -10,7 +10,7 @@ import torch
 
 import sparsekiln
 
-from .kernels import LayoutKernels, Use, find, kernels_of
+from .kernels import LayoutKernels, Use, find, kernels_without_blocks
 from .operands import blocks_for, dense
 from .products import run, used
 
@@ -46,8 +46,8 @@ def blocks_of(crow: Tensor, col: Tensor, values: Tensor, in_features: int) -> Bl
 
 def no_blocks(features: int, like: Tensor) -> Blocks:
     """A weight without blocks, whose gradient by the input is that of nothing but the residual."""
-    layout = sparsekiln.Layout.from_csr(1, blocks_for(features, like.shape[2]), [0, 0], [])
-    return Blocks(kernels_of(layout), like.new_empty((0, *like.shape[1:])), (features, like.shape[1]))
+    kernels = kernels_without_blocks(blocks_for(features, like.shape[2]))
+    return Blocks(kernels, like.new_empty((0, *like.shape[1:])), (features, like.shape[1]))
 
 
 class Norm(NamedTuple):
@@ -67,7 +67,8 @@ class Norm(NamedTuple):
 
 
 def parts(n: int, device: torch.device) -> int:
-    """Into how many the gradients of gains and biases are summed: enough to be computed by all cores."""
+    """Into how many the gradients of gains and biases are summed, which as many cores compute: on the cpu so few that they stay in
+    a cache."""
     return max(1, min(n, 128 if device.type == "cuda" else 16))
 
 

@@ -254,12 +254,12 @@ def refuse_transforms_of_bsr() -> None:
         )
 
 
-def refuse_derivatives(layers: str) -> None:
-    """torch.func takes no custom operators apart: see transforms.py."""
+def refuse_derivatives(layers: str, dense: bool = True) -> None:
+    """torch.func takes no custom operators apart: see transforms.py. `dense`: the layers have to_dense."""
     if _derivative_is_open():
+        instead = ", or a dense layer of the same weight: layer.to_dense()" if dense else ""
         raise NotImplementedError(
-            f"torch.func has no derivatives of block-sparse {layers}; backward() and torch.autograd.grad would work, or a dense "
-            "layer of the same weight: layer.to_dense()"
+            f"torch.func has no derivatives of block-sparse {layers}; backward() and torch.autograd.grad would work{instead}"
         )
 
 

@@ -8,6 +8,7 @@ import torch
 import sparsekiln
 
 from . import small_world_operators
+from .functional import autocast
 from .kernels import four_times
 from .layers import BlockSparseLinear
 from .lstm_steps import GATES, state_type
@@ -40,7 +41,7 @@ class SmallWorldLSTM(torch.nn.Module):
     dropout     of u, in training
 
     Gates are in nn.LSTM's order: i, f, u, o. Each internal step and all gates together are one launch, which normalises, and so
-    is each of them in the backward pass; the gradient of a weight is one launch for all steps.
+    is each of them in the backward pass; gradients of weights are launches of many rows, of several steps or of all.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class SmallWorldLSTM(torch.nn.Module):
         n = x.shape[1]
         m = self._on_units(self.multiply_norm(self.multiply(x)), 1)
         a = self._on_units(self.add_norm(self.add(x)), 0)
+        m, a = autocast(m.device.type, m, a)  # on CUDA, PyTorch normalises in float32
         if hx is None:
             h = m.new_zeros((n, self.hidden_size))
             c = m.new_zeros((n, self.hidden_size), dtype=state_type(m.dtype))
@@ -119,12 +121,12 @@ class SmallWorldLSTM(torch.nn.Module):
         layers = [*self.internal, self.gates]
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
-            refuse_derivatives("recurrent layers")
+            refuse_derivatives("recurrent layers", dense=False)
             for layer in layers:
                 layer._check_indices(layer.crow_indices, layer.col_indices)
-        dropped = None
+        mask = None
         if self.training and self.dropout:
-            dropped = torch.nn.functional.dropout(torch.ones_like(m), self.dropout)
+            mask = torch.nn.functional.dropout(torch.ones_like(m), self.dropout)
         values = [layer.weight_values.to(m.dtype) for layer in layers]
         numbers = [
             torch.stack([norm.weight for norm in self.internal_norms]), torch.stack([norm.bias for norm in self.internal_norms]),
@@ -134,7 +136,7 @@ class SmallWorldLSTM(torch.nn.Module):
         keep = torch.is_grad_enabled() and any(one.requires_grad for one in (m, a, h, c, *values, *numbers))
         y, c_n, *_ = small_world_operators.small_world_lstm(
             m, a, h, c, values, [layer.crow_indices for layer in layers], [layer.col_indices for layer in layers], *numbers,
-            dropped, _EPSILON, keep,
+            mask, _EPSILON, keep,
         )  # fmt: skip
         return y, c_n
 

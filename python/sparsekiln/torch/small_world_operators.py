@@ -18,15 +18,15 @@ Tensor = torch.Tensor
 @torch.library.custom_op("sparsekiln::small_world_lstm", mutates_args=())
 def small_world_lstm(
     m: Tensor, a: Tensor, h0: Tensor, c0: Tensor, values: Sequence[Tensor], crows: Sequence[Tensor], cols: Sequence[Tensor],
-    gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor, dropped: Optional[Tensor], epsilon: float, keep: bool,
+    gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor, mask: Optional[Tensor], epsilon: float, keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.forward(
-        m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, epsilon, keep
+        m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
     )  # fmt: skip
 
 
 @small_world_lstm.register_fake
-def _(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, epsilon, keep):
+def _(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
     steps, n, hidden = m.shape
     internal = gains.shape[0]
     kept = [
@@ -40,22 +40,25 @@ def _(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dr
 def small_world_lstm_backward(
     dh: Tensor, dc_n: Optional[Tensor], m: Tensor, a: Tensor, h0: Tensor, c0: Tensor, values: Sequence[Tensor],
     crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
-    dropped: Optional[Tensor], h: Tensor, kept: Sequence[Tensor],
+    mask: Optional[Tensor], h: Tensor, kept: Sequence[Tensor], needs_h0: bool, needs_values: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.backward(
-        dh.contiguous(), dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, h, Kept(*kept)
+        dh.contiguous(), dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, Kept(*kept), needs_h0,
+        needs_values,
     )  # fmt: skip
 
 
 @small_world_lstm_backward.register_fake
-def _(dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, h, kept):
-    like = [one.new_empty(one.shape) for one in (m, a, h0, c0)]
+def _(
+    dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, needs_h0, needs_values
+):  # fmt: skip
+    like = [m.new_empty(m.shape), a.new_empty(a.shape), h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
     numbers = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
-    return *like, [one.new_empty(one.shape) for one in values], *numbers
+    return *like, [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)], *numbers
 
 
 def _save(ctx, inputs, output) -> None:
-    m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, _, keep = inputs
+    m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, _, keep = inputs
     h, _, *kept = output
     if not keep:
         raise RuntimeError(
@@ -63,9 +66,9 @@ def _save(ctx, inputs, output) -> None:
         )
     ctx.mark_non_differentiable(*kept)
     ctx.set_materialize_grads(False)
-    ctx.weights, ctx.drops = len(values), dropped is not None
+    ctx.weights, ctx.drops = len(values), mask is not None
     ctx.save_for_backward(
-        m, a, h0, c0, gains, biases, gate_gain, gate_bias, h, *kept, *values, *crows, *cols, *([dropped] if ctx.drops else [])
+        m, a, h0, c0, gains, biases, gate_gain, gate_bias, h, *kept, *values, *crows, *cols, *([mask] if ctx.drops else [])
     )  # fmt: skip
 
 
@@ -73,15 +76,18 @@ def _gradients(ctx, dh, dc_n, *_) -> tuple:
     m, a, h0, c0, gains, biases, gate_gain, gate_bias, h, *others = ctx.saved_tensors
     kept, others = others[: len(Kept._fields)], others[len(Kept._fields) :]
     values, crows, cols = (others[ctx.weights * i : ctx.weights * (i + 1)] for i in range(3))
-    dropped = others[-1] if ctx.drops else None
+    mask = others[-1] if ctx.drops else None
     if dh is None and dc_n is None:
         return None, None, None, None, [None] * ctx.weights, [None] * ctx.weights, [None] * ctx.weights, *(None,) * 7
+    _, _, needs_h0, _, needs_values, *_ = ctx.needs_input_grad
+    needs_values = list(needs_values)
     dm, da, dh0, dc0, dvalues, dgains, dbiases, dgate_gain, dgate_bias = torch.ops.sparsekiln.small_world_lstm_backward(
         h.new_zeros(h.shape) if dh is None else dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias,
-        dropped, h, kept,
+        mask, h, kept, needs_h0, needs_values,
     )  # fmt: skip
     none = [None] * ctx.weights
-    return dm, da, dh0, dc0, dvalues, none, none, dgains, dbiases, dgate_gain, dgate_bias, None, None, None
+    dvalues = [one if needed else None for one, needed in zip(dvalues, needs_values)]
+    return dm, da, dh0 if needs_h0 else None, dc0, dvalues, none, none, dgains, dbiases, dgate_gain, dgate_bias, None, None, None
 
 
 small_world_lstm.register_autograd(_gradients, setup_context=_save)

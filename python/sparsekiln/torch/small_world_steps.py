@@ -10,16 +10,16 @@ from typing import NamedTuple
 import torch
 
 from . import normalised_products as products
-from .lstm_steps import GATES
-from .memory import new_empty
+from .lstm_steps import GATES, state_type
+from .memory import large_empty
 from .normalised_products import Blocks, Norm, blocks_of
 from .operands import check_matrix, check_weight, readable
 from .products import run
 
 Tensor = torch.Tensor
 
-#: Rows, of one or more steps, that the gradient of a weight is summed over at a time. A product is not faster with more, and what
-#: it reads is still in a cache.
+#: Rows, of one or more steps, that the gradient of a weight is summed over at a time in float32: a product is not faster with more,
+#: and what it reads is still in a cache. In types of 16 bits, to which a sum is rounded, it is one of all steps.
 ROWS = 512
 
 
@@ -56,11 +56,14 @@ class Network:
         )  # fmt: skip
 
     def add_gradients(
-        self, dvalues: list[Tensor], h: Tensor, h0: Tensor, y: Tensor, dz: Tensor, dz_of_gates: Tensor, steps: slice
+        self, dvalues: list[Tensor], needed: Sequence[bool], h: Tensor, h0: Tensor, y: Tensor, dz: Tensor, dz_of_gates: Tensor,
+        steps: slice,
     ) -> None:  # fmt: skip
-        """Adds to the gradients of all weights the sums over some steps, those that dz are of: dzᵀ · x, one launch each."""
+        """Adds to the gradients of weights the sums over some steps, those that dz are of: dzᵀ · x, one launch each."""
         count = steps.stop - steps.start
         for number, weight in enumerate(self.weights):
+            if not needed[number]:
+                continue
             of_sums = (dz_of_gates if number == self.gates else dz[number])[:count]
             if number > 0:
                 pairs = [(y[number - 1, steps], of_sums)]
@@ -74,20 +77,20 @@ class Network:
                     kernel = weight.kernel("grad_weight", "scale", rows)
                     run(kernel, rows, x.flatten(0, 1), dy.flatten(0, 1), dvalues[number][: len(weight.values)], beta=1.0)
 
-    def norm_of_gates(self, step: int, kept: Kept, dropped: Tensor | None) -> Norm:
+    def norm_of_gates(self, step: int, kept: Kept, mask: Tensor | None) -> Norm:
         return Norm(
-            self.of_cell, self.gains[-1], self.biases[-1], kept.gate_sums[step], kept.gate_statistics[step], dropped
+            self.of_cell, self.gains[-1], self.biases[-1], kept.gate_sums[step], kept.gate_statistics[step], mask
         )  # fmt: skip
 
 
-def check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped) -> None:
+def check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask) -> None:
     """ValueError or TypeError that says what is wrong with the operands."""
     internal, hidden = gains.shape
     if len(values) != internal + 1 or internal < 2:
         raise ValueError(f"{len(values)} weights and {internal} gains; there is one for each of 2 or more internal steps, and gates")
     for number, one in enumerate(values):
         check_weight(one, crows[number], cols[number], hidden, hidden * (GATES if number == internal else 1))
-    for name, one in (("m", m), ("a", a), *([] if dropped is None else [("the dropped units", dropped)])):
+    for name, one in (("m", m), ("a", a), *([] if mask is None else [("the mask", mask)])):
         if one.dim() != 3 or one.shape != m.shape:
             raise ValueError(f"{name} has the shape {tuple(one.shape)}; it is [steps, n, {hidden}], as m")
         check_matrix(name, one.flatten(0, 1), hidden, values[0])
@@ -97,26 +100,30 @@ def check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias
                              ("h0", h0, (m.shape[1], hidden))):  # fmt: skip
         if tuple(one.shape) != tuple(shape):
             raise ValueError(f"{name} has the shape {tuple(one.shape)}; this network takes {list(shape)}")
+        wanted = state_type(m.dtype) if name == "c0" else m.dtype
+        if one.dtype != wanted or one.device != m.device:
+            raise TypeError(f"{name} is {one.dtype} on {one.device}; this network takes {wanted} on {m.device}")
 
 
 def memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> Kept:
     return Kept(
-        new_empty(like, (internal, steps, n, hidden)), new_empty(like, (internal, steps, n, hidden)),
-        new_empty(state, (internal, steps, n, 2)), new_empty(like, (steps, n, GATES * hidden)),
-        new_empty(state, (steps, n, 2 * GATES)), new_empty(state, (steps, n, hidden)),
+        large_empty(like, (internal, steps, n, hidden)), large_empty(like, (internal, steps, n, hidden)),
+        large_empty(state, (internal, steps, n, 2)), large_empty(like, (steps, n, GATES * hidden)),
+        large_empty(state, (steps, n, 2 * GATES)), large_empty(state, (steps, n, hidden)),
     )  # fmt: skip
 
 
 def forward(
-    m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, epsilon, keep
+    m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """h of all steps, the last c, and Kept, empty if not `keep`."""
-    check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped)
+    check(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask)
     steps, n, hidden = m.shape
-    network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, dropped is not None)
+    network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
     kept = memory(m, c0, network.gates, steps if keep else 1, n, hidden)
-    h_of_all = new_empty(m, (steps, n, hidden))
+    h_of_all = large_empty(m, (steps, n, hidden))
     m, a, h, c = m.contiguous(), a.contiguous(), readable(h0, 16), readable(c0, 16)
+    mask = None if mask is None else mask.contiguous()
     for step in range(steps):
         place = step if keep else 0
         x = h
@@ -125,7 +132,7 @@ def forward(
             products.forward(network.weights[number], x, y, network.norm(number, place, kept, m[step], a[step]), epsilon)
             x = y
         h = h_of_all[step]
-        norm = network.norm_of_gates(place, kept, None if dropped is None else dropped[step])
+        norm = network.norm_of_gates(place, kept, None if mask is None else mask[step])
         products.forward(network.weights[-1], x, h, norm, epsilon, c_before=c, c=kept.c[place])
         c = kept.c[place]
     c_n = c.clone(memory_format=torch.contiguous_format)
@@ -145,26 +152,28 @@ class Gradients(NamedTuple):
 
 
 def backward(
-    dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, dropped, h, kept: Kept
+    dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept: Kept, needs_h0, needs_values
 ) -> Gradients:
+    """Those of h0 and of weights that are not needed are empty."""
     steps, n, hidden = m.shape
-    network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, dropped is not None)
+    network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
     internal = network.gates
     m, a, h0, c0 = m.contiguous(), a.contiguous(), readable(h0, 16), readable(c0, 16)
-    window = min(steps, max(1, -(-ROWS // max(n, 1))))
-    dz = new_empty(m, (internal, window, n, hidden))
-    dz_of_gates = new_empty(m, (window, n, GATES * hidden))
-    dm, da = new_empty(m, m.shape), new_empty(m, m.shape)
+    mask = None if mask is None else mask.contiguous()
+    window = steps if m.element_size() == 2 else min(steps, max(1, -(-ROWS // max(n, 1))))
+    dz = large_empty(m, (internal, window, n, hidden))
+    dz_of_gates = large_empty(m, (window, n, GATES * hidden))
+    dm, da = large_empty(m, m.shape), large_empty(m, m.shape)
     dc = torch.zeros_like(c0) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)
     divided = products.parts(n, m.device)
     dnorm = dc.new_zeros((internal, divided, 2 * hidden))
     dnorm_of_gates = dc.new_zeros((divided, 2 * GATES * hidden))
-    dvalues = [one.new_zeros(one.shape) for one in values]
+    dvalues = [one.new_zeros(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
     after = None
     for step in reversed(range(steps)):
         place = step % window
         of_cell = {"c_before": kept.c[step - 1] if step else c0, "c": kept.c[step], "dc": dc, "dc_before": dc}
-        norm = network.norm_of_gates(step, kept, None if dropped is None else dropped[step])
+        norm = network.norm_of_gates(step, kept, None if mask is None else mask[step])
         if after is None:
             products.backward_of_last(values[0], dh[step], dz_of_gates[place], norm, dnorm_of_gates, **of_cell)
         else:
@@ -179,9 +188,9 @@ def backward(
             after = dz[number, place]
         if place == 0:
             of_window = slice(step, min(step + window, steps))
-            network.add_gradients(dvalues, h, h0, kept.y, dz, dz_of_gates, of_window)
-    dh0 = torch.zeros_like(h0)
-    if after is not None:
+            network.add_gradients(dvalues, needs_values, h, h0, kept.y, dz, dz_of_gates, of_window)
+    dh0 = h0.new_zeros(h0.shape if needs_h0 else 0)
+    if after is not None and needs_h0:
         first = network.weights[0]
         run(first.kernel("grad_input", "none", n), n, after, first.values, dh0)
     dnorm, dnorm_of_gates = dnorm.sum(1), dnorm_of_gates.sum(0)
