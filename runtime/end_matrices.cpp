@@ -2,6 +2,10 @@
 
 #include <cstddef>
 
+#include <fmt/format.h>
+
+#include "runtime/operand_refusal.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -79,6 +83,16 @@ std::int64_t width_of(RowOf row, const OperandContract& contract) {
 
 DType type_of(RowOf row, const OperandContract& contract) {
   return row == RowOf::state || row == RowOf::statistics ? contract.sum_type() : contract.out_dtype;
+}
+
+void check_epsilon(const Operands& operands, const OperandContract& contract) {
+  if (!normalises(contract) || !is_forward(contract)) {
+    if (operands.epsilon != Operands{}.epsilon)
+      refuse("epsilon", "the kernel does not take it; one of forward with epilogue layer_norm does");
+    return;
+  }
+  if (operands.epsilon >= 0) return;
+  refuse("epsilon", fmt::format("{} is what is added to a variance; 0 or more would work", operands.epsilon));
 }
 
 }  // namespace sparsekiln

@@ -61,4 +61,7 @@ class EndMatrices {
   std::size_t size_ = 0;
 };
 
+/// Throws `invalid_argument` where epsilon is negative, or given to a kernel that does not take it.
+void check_epsilon(const Operands& operands, const OperandContract& contract);
+
 }  // namespace sparsekiln

@@ -499,16 +499,6 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
   normalisation.epsilon = static_cast<float>(operands.epsilon);
 }
 
-void check_epsilon(const Operands& operands, const OperandContract& contract) {
-  if (!normalises(contract) || !is_forward(contract)) {
-    if (operands.epsilon != Operands{}.epsilon)
-      refuse("epsilon", "the kernel does not take it; one of forward with epilogue layer_norm does");
-    return;
-  }
-  if (operands.epsilon >= 0) return;
-  refuse("epsilon", fmt::format("{} is what is added to a variance; 0 or more would work", operands.epsilon));
-}
-
 CheckedOperands check_product(const Operands& operands, const OperandContract& contract,
                               std::int32_t device) {
   const ProductActivations activations = check_activations(operands, contract, device);
