@@ -86,9 +86,9 @@ DType type_of(RowOf row, const OperandContract& contract) {
 }
 
 void check_epsilon(const Operands& operands, const OperandContract& contract) {
-  if (!normalises(contract) || !is_forward(contract)) {
+  if (!normalises(contract)) {
     if (operands.epsilon != Operands{}.epsilon)
-      refuse("epsilon", "the kernel does not take it; one of forward with epilogue layer_norm does");
+      refuse("epsilon", "the kernel does not take it; one with epilogue layer_norm does");
     return;
   }
   if (operands.epsilon >= 0) return;
