@@ -1,0 +1,374 @@
+"""A deep block-sparse PixelCNN++ against a shallow dense one of as many parameters, on digits and on patches of photographs.
+
+After "GPU Kernels for Block-Sparse Weights" (Gray, Radford & Kingma 2017), which made a PixelCNN++ sparse and deeper. Both
+networks get the learning rate that did best for them in the same short search, then are trained for as many updates on the same
+batches, for several seeds. What counts is bits a dimension of images that neither the training nor the search has seen.
+
+Without --write, runs that are missing in the folder of results are done, one after the other; what is interrupted goes on from
+a checkpoint. With --write nothing is trained, and the text is that of the results that are there.
+"""
+
+import functools
+import math
+import os
+import pathlib
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before PyTorch is loaded: its threads then leave the cores to the kernels
+
+import numpy as np
+import reporting
+import torch
+import turns
+from pixel_cnn_training import (
+    BATCHES, DENSE, MIXTURES, SPARSE, Results, Shape, Training, Unit, learn, mixture_of, run, sparse_shape
+)  # fmt: skip
+from small_pictures import PICTURES
+from tqdm import tqdm
+
+KINDS = (DENSE, SPARSE)
+FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of all blocks, which is timed alone
+RATES = (2e-3, 4e-3, 8e-3)
+SEARCH_SEED = 100
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/pixel_cnn"
+CHECKPOINTS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sparsekiln-examples/pixel_cnn"
+
+
+# ---- what is to be run ----
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the options ask for."""
+
+    dense: Shape
+    block: int
+    degree: int
+    grow: str
+    dropout: float
+    steps: int
+    seeds: int
+    rates: tuple[float, ...] = RATES
+
+    def shape(self, pictures: str, kind: str) -> Shape:
+        return self.dense if kind == DENSE else sparse_shape(self.dense, self.block, self.degree, self.grow, pictures)
+
+    def search(self, pictures: str, kind: str) -> list[Unit]:
+        """A quarter of the updates for each rate."""
+        shape, steps = self.shape(pictures, kind), max(1, self.steps // 4)
+        return [Unit("search", pictures, kind, shape, self.dropout, rate, steps, SEARCH_SEED) for rate in self.rates]
+
+    def comparison(self, pictures: str, kind: str, rate: float) -> list[Unit]:
+        shape = self.shape(pictures, kind)
+        return [Unit("comparison", pictures, kind, shape, self.dropout, rate, self.steps, seed) for seed in range(self.seeds)]
+
+    @property
+    def updates(self) -> int:
+        """Those of all runs for one kind of pictures."""
+        return len(KINDS) * (len(self.rates) * max(1, self.steps // 4) + self.seeds * self.steps)
+
+
+@dataclass
+class Found:
+    """The results of one network for one kind of pictures. `rate` is None while the search lacks a run."""
+
+    kind: str
+    shape: Shape
+    searched: dict[float, float]  #: bits a dimension on the validation for each rate, at its best check
+    rate: float | None = None
+    runs: dict[int, dict] = field(default_factory=dict)  #: by seed
+
+    def figures(self, of_run) -> list[float]:
+        return [of_run(result) for result in self.runs.values()]
+
+
+def best_check(result: dict) -> dict:
+    """That with the fewest bits on the validation."""
+    return min(result["checks"], key=lambda check: check["validation"])
+
+
+def look_up(plan: Plan, results: Results, pictures: str) -> dict[str, Found]:
+    """What is there, for each kind of network."""
+    networks = {}
+    for kind in KINDS:
+        there = {unit.rate: results.of(unit) for unit in plan.search(pictures, kind)}
+        searched = {rate: best_check(result)["validation"] for rate, result in there.items() if result}
+        found = networks[kind] = Found(kind, plan.shape(pictures, kind), searched)
+        if len(searched) == len(plan.rates):
+            found.rate = min(searched, key=searched.get)
+            runs = {unit.seed: results.of(unit) for unit in plan.comparison(pictures, kind, found.rate)}
+            found.runs = {seed: result for seed, result in runs.items() if result}
+    return networks
+
+
+# ---- training ----
+
+
+def units(plan: Plan, results: Results, pictures: str) -> Iterator[Unit]:
+    """The search for both networks, then the comparison seed by seed. Each is asked for when those before it have results."""
+    for kind in KINDS:
+        yield from plan.search(pictures, kind)
+    rates = [found.rate for found in look_up(plan, results, pictures).values()]
+    for pair in zip(*(plan.comparison(pictures, kind, rate) for kind, rate in zip(KINDS, rates))):
+        yield from pair
+
+
+def train_missing(plan: Plan, results: Results, kinds_of_pictures: list[str], checkpoints: pathlib.Path) -> None:
+    with tqdm(total=len(kinds_of_pictures) * plan.updates, unit="update") as bar:
+        for pictures in kinds_of_pictures:
+            for unit in units(plan, results, pictures):
+                before = bar.n
+                bar.set_description(unit.name)
+                if not results.of(unit):
+                    show = functools.partial(show_progress, bar, before)
+                    results.keep(unit.name, run(unit, checkpoints / f"{unit.name}.pt", show))
+                bar.update(before + unit.steps - bar.n)
+
+
+def show_progress(bar: tqdm, before: int, training: Training) -> None:
+    bar.update(before + training.done - bar.n)
+    if training.checks:
+        last = training.checks[-1]
+        bar.set_postfix_str(f"bits a dimension: {last['training']:.3f} in training, {last['validation']:.3f} on the validation")
+
+
+# ---- taking time ----
+
+
+def take_times(plan: Plan, results: Results, pictures: str, rounds: int) -> None:
+    """Keeps milliseconds of a step of training, medians of rounds in which all networks take turns."""
+    shapes = timed_shapes(plan, pictures)
+    timed = [Unit("time", pictures, kind, shape, plan.dropout, 1e-4, rounds, SEARCH_SEED) for kind, shape in shapes.items()]
+    split = timed[0].split()
+    size = BATCHES[pictures]
+    batches = [split.training[first : first + size] for first in range(0, rounds * size, size)]
+    times = turns.take_turns(f"times, {pictures}", [step_of(unit) for unit in timed], batches)
+    results.keep(
+        f"{pictures}-times",
+        {
+            "shapes": [vars(shape) for shape in shapes.values()], "machine": reporting.machine(), "rounds": rounds,
+            "ms": dict(zip(shapes, np.median(times, 0).round(2).tolist())),
+            "times the dense": dict(zip(shapes, np.median(times / times[:, :1], 0).round(3).tolist())),
+        },
+    )  # fmt: skip
+
+
+def timed_shapes(plan: Plan, pictures: str) -> dict[str, Shape]:
+    """Those of the two networks, and that of the dense one with all blocks present."""
+    dense = plan.dense
+    full = Shape(dense.features, dense.depth, plan.block, dense.features // plan.block)
+    return {DENSE: dense, SPARSE: plan.shape(pictures, SPARSE), FULL: full}
+
+
+def step_of(unit: Unit):
+    """What makes a step of training with a batch."""
+    split = unit.split()
+    network, mixture = unit.network(split).train(), mixture_of(split)
+    optimizer = torch.optim.Adam(network.parameters(), unit.rate)
+    return lambda images: learn(network, mixture, optimizer, images)
+
+
+def times_of(plan: Plan, results: Results, pictures: str) -> dict | None:
+    """What take_times kept for these shapes."""
+    kept = results.read(f"{pictures}-times")
+    shapes = [vars(shape) for shape in timed_shapes(plan, pictures).values()]
+    return kept if kept and kept["shapes"] == shapes else None
+
+
+# ---- the result ----
+
+
+def standard_error(figures: list[float]) -> float:
+    return statistics.stdev(figures) / math.sqrt(len(figures)) if len(figures) > 1 else math.nan
+
+
+def mean_and_error(figures: list[float], digits: int = 3) -> str:
+    if len(figures) == 1:
+        return f"{figures[0]:.{digits}f}"
+    return f"{statistics.fmean(figures):.{digits}f} ± {standard_error(figures):.{digits}f}"
+
+
+def best_test(result: dict) -> float:
+    return result["test"]["best"]
+
+
+def beyond_training(result: dict) -> float:
+    """Bits of the test over those of images of the training, of the best weights."""
+    return result["test"]["best"] - best_check(result)["training"]
+
+
+def tabulated(networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> str:
+    header = ["pictures", "network", "features", "residual blocks", "parameters", "learning rate", "test", "test, last weights",
+              "training", "ms a step"]  # fmt: skip
+    rows = []
+    for pictures, found_by_kind in networks.items():
+        for kind, found in found_by_kind.items():
+            bits = [best_test, lambda result: result["test"]["last"], lambda result: best_check(result)["training"]]
+            size = next(iter(found.runs.values()))["parameters"]
+            step = f"{times[pictures]['ms'][kind]:.0f}" if pictures in times else ""
+            shape = [str(found.shape.features), str(found.shape.depth), f"{size:,}", f"{found.rate:g}"]
+            rows.append([pictures, kind, *shape, *(mean_and_error(found.figures(one)) for one in bits), step])
+    return reporting.table(header, rows)
+
+
+def compared(pictures: str, networks: dict[str, Found]) -> str:
+    """How the two networks differ on the test, of the seeds that both were trained with."""
+    dense, sparse = (networks[kind].runs for kind in KINDS)
+    seeds = sorted(dense.keys() & sparse.keys())
+    if not seeds:
+        return f"On {pictures}, no seed has runs of both networks."
+    fewer = [best_test(dense[seed]) - best_test(sparse[seed]) for seed in seeds]
+    mean, error = statistics.fmean(fewer), standard_error(fewer)
+    better = sum(one > 0 for one in fewer)
+    said = (
+        f"On {pictures}, the sparse network has {abs(mean):.3f} bits a dimension {'fewer' if mean > 0 else 'more'} than the dense "
+        f"one (standard error of the differences of {len(seeds)} seeds {error:.3f}; fewer in {better} of them)"
+    )
+    if abs(mean) > 2 * error:
+        return f"**{said}: it is {'better' if mean > 0 else 'worse'} by more than two standard errors.**"
+    return f"**{said}: no difference of more than two standard errors.**"
+
+
+def searched(pictures: str, networks: dict[str, Found]) -> list[str]:
+    """Where a better learning rate may lie beyond those that were tried."""
+    said = []
+    for kind, found in networks.items():
+        for edge, words in ((min(found.searched), "smallest"), (max(found.searched), "largest")):
+            if found.rate == edge:
+                said.append(f"For the {kind} network on {pictures} the {words} learning rate that was tried did best.")
+    return said
+
+
+def overfitted(pictures: str, networks: dict[str, Found]) -> str:
+    """What the test has over images of the training, and whether more updates would help."""
+    parts = []
+    for kind, found in networks.items():
+        beyond, every = mean_and_error(found.figures(beyond_training)), len(found.runs)
+        at_last = sum(best_check(result)["step"] == result["checks"][-1]["step"] for result in found.runs.values())
+        parts.append(f"{beyond} bits more for the {kind} network, whose last check was its best in {at_last} of {every} runs")
+    return f"On {pictures}, the test has, in comparison with images of the training, {' and '.join(parts)}."
+
+
+def timed(pictures: str, times: dict) -> str:
+    ratio = times["times the dense"]
+    return (
+        f"On {pictures}, a step of the sparse network takes {ratio[SPARSE]:.2f} times as long as one of the dense network, and that "
+        f"of the dense network with layers of Sparsekiln, of all blocks, {ratio[FULL]:.2f} times."
+    )
+
+
+def missing(plan: Plan, networks: dict[str, dict[str, Found]]) -> list[str]:
+    """Which runs there are no results of."""
+    said = []
+    for pictures, found_by_kind in networks.items():
+        lacking = [
+            f"{kind}, seed {seed}" for seed in range(plan.seeds) for kind in KINDS if seed not in found_by_kind[kind].runs
+        ]  # fmt: skip
+        if lacking:
+            said.append(f"Runs on {pictures} that are missing: {'; '.join(lacking)}.")
+    return said
+
+
+def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> str:
+    machines = {one["machine"] for by_kind in networks.values() for found in by_kind.values() for one in found.runs.values()}
+    machines |= {one["machine"] for one in times.values()}
+    rates = ", ".join(f"{rate:g}" for rate in plan.rates)
+    batches = " and ".join(f"{BATCHES[pictures]} {pictures}" for pictures in networks)
+    return (
+        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, mixtures of {MIXTURES} "
+        f"logistics; learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another seed, and that with the "
+        "fewest bits on the validation was taken, for each network. The sparse network has blocks of "
+        f"{plan.block} features, each connected with {plan.degree} of every {plan.dense.features // plan.block} blocks of the dense "
+        "network's features."
+    )
+
+
+def columns(plan: Plan) -> str:
+    return (
+        f"Bits a dimension, mean and standard error of up to {plan.seeds} seeds, of the average of the weights at the check with the "
+        "fewest bits on the validation: “test” of the images that are held out, “training” of some that are not. “Last weights” are "
+        "those after the last update. Parameters are without absent taps, which PyTorch's convolutions of a masked weight compute "
+        "and layers of Sparsekiln do not. The times of a step are medians of rounds in which all networks take turns."
+    )
+
+
+def described(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> str:
+    whole = {pictures: one for pictures, one in networks.items() if all(found.runs for found in one.values())}
+    if not whole:
+        raise SystemExit("there are no results of both networks yet; without --write they are made")
+    said = [compared(pictures, one) for pictures, one in whole.items()]
+    further = [overfitted(pictures, one) for pictures, one in whole.items()]
+    further += [timed(pictures, times[pictures]) for pictures in whole if pictures in times]
+    further += [sentence for pictures, one in whole.items() for sentence in searched(pictures, one)]
+    parts = [setting(plan, whole, times), " ".join(said), tabulated(whole, times), columns(plan)]
+    return "\n\n".join([*parts, " ".join(further + missing(plan, networks))])
+
+
+def drawn(networks: dict[str, dict[str, Found]]):
+    """Bits over updates, means of the seeds."""
+    figure, panels = reporting.new_figure(ncols=len(networks), figsize=(4.5 * len(networks), 3.4), squeeze=False)
+    for axes, (pictures, found_by_kind) in zip(panels[0], networks.items()):
+        for color, (kind, found) in zip(("C0", "C1"), found_by_kind.items()):
+            if not found.runs:
+                continue
+            checks = [result["checks"] for result in found.runs.values()]
+            steps = [one["step"] for one in checks[0]]
+            for part, line in (("validation", "-"), ("training", "--")):
+                bits = np.array([[one[part] for one in run_checks] for run_checks in checks]).mean(0)
+                axes.plot(steps, bits, line, color=color, linewidth=1, label=f"{kind}, {part}")
+        lowest, highest = axes.get_ylim()
+        axes.set(title=pictures, xlabel="updates", ylim=(lowest, min(highest, lowest + 1.5)))
+    panels[0, 0].set(ylabel="bits a dimension")
+    panels[0, 0].legend()
+    return figure
+
+
+# ---- the run ----
+
+
+def add_options(parser) -> None:
+    parser.add_argument("--pictures", nargs="+", choices=list(PICTURES), default=list(PICTURES))
+    parser.add_argument("--features", type=int, default=64, help="of the dense network")
+    parser.add_argument("--depth", type=int, default=2, help="residual blocks of the dense network")
+    parser.add_argument("--block", type=int, default=8, help="side of the blocks of the sparse network")
+    parser.add_argument("--degree", type=int, default=2, help="with how many blocks each is connected, of each group of features")
+    parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--steps", type=int, default=2000, help="updates in a run")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="a folder; results of other options are replaced")
+    parser.add_argument("--checkpoints", type=pathlib.Path, default=CHECKPOINTS, help="a folder of what is not finished")
+
+
+def publish(options, plan: Plan, rounds: int) -> None:
+    """Trains and measures what is missing, unless the document is written, and prints or writes the result."""
+    results = Results(options.results)
+    if not options.write:
+        train_missing(plan, results, options.pictures, options.checkpoints)
+        for pictures in options.pictures:
+            if not times_of(plan, results, pictures):
+                take_times(plan, results, pictures, rounds)
+    networks = {pictures: look_up(plan, results, pictures) for pictures in options.pictures}
+    times = {pictures: kept for pictures in options.pictures if (kept := times_of(plan, results, pictures))}
+    plot = "Bits a dimension over updates, on validation and training images, of the dense and the sparse network"
+    reporting.publish(options, "pixel_cnn", described(plan, networks, times), drawn(networks), plot)
+
+
+def main() -> None:
+    options = reporting.parse(__doc__, add_options)
+    dense = Shape(options.features, options.depth)
+    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, options.steps, options.seeds)
+    if not options.short:
+        return publish(options, plan, rounds=40)
+    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, steps=4, seeds=2, rates=RATES[:1])
+    with tempfile.TemporaryDirectory() as folder:
+        options.results = options.checkpoints = pathlib.Path(folder)
+        options.pictures = options.pictures[:1]
+        publish(options, plan, rounds=2)
+
+
+if __name__ == "__main__":
+    main()
