@@ -170,3 +170,219 @@ def test_a_later_channel_is_predicted_from_earlier_ones():
     close(first, means[:, :2])
     close(second, means[:, 2:4] + shares[:, :2].tanh() * x[:, :1])
     close(third, means[:, 4:] + shares[:, 2:4].tanh() * x[:, :1] + shares[:, 4:].tanh() * x[:, 1:2])
+
+
+# ---- runs and their results ----
+
+
+def tiny_unit(kind="sparse", **changes):
+    training = pytest.importorskip("pixel_cnn_training")
+    shape = training.Shape(FEATURES, 1, 8, 1) if kind == "sparse" else training.Shape(FEATURES, 1)
+    unit = training.Unit("comparison", "digits", kind, shape, dropout=0.5, rate=1e-2, steps=4, seed=1)
+    return training, training.dataclasses.replace(unit, **changes)
+
+
+def without_times(result):
+    return {name: value for name, value in result.items() if name != "seconds"}
+
+
+class Interruption(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_an_interrupted_run_ends_as_one_that_is_not(kind, tmp_path):
+    training, unit = tiny_unit(kind)
+    seen = []
+    wanted = training.run(unit, tmp_path / "one.pt", lambda run: seen.append(run.done))
+    assert seen == [0, 1, 2, 3, 4] and not list(tmp_path.iterdir())
+
+    def interrupt(run):
+        if run.done == 2:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        training.run(unit, tmp_path / "two.pt", interrupt)
+    torch.rand(5)
+    resumed = []
+    found = training.run(unit, tmp_path / "two.pt", lambda run: resumed.append(run.done))
+    assert resumed == [2, 3, 4] and without_times(found) == without_times(wanted)
+
+
+def test_a_checkpoint_of_another_unit_is_not_used(tmp_path):
+    training, unit = tiny_unit()
+    other = training.dataclasses.replace(unit, rate=1e-3)
+
+    def interrupt(run):
+        if run.done == 2:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        training.run(other, tmp_path / "one.pt", interrupt)
+    seen = []
+    training.run(unit, tmp_path / "one.pt", lambda run: seen.append(run.done))
+    assert seen[0] == 0
+
+
+def test_a_run_learns_and_the_best_check_decides(tmp_path):
+    training, unit = tiny_unit("dense", steps=64, dropout=0.0)
+    result = training.run(unit, tmp_path / "one.pt", lambda run: None)
+    first, last = result["checks"][0], result["checks"][-1]
+    assert len(result["checks"]) == training.CHECKS and last["training"] < first["training"] - 0.1
+    best = min(one["validation"] for one in result["checks"])
+    assert abs(result["test"]["best"] - best) < 0.2
+    if best == last["validation"]:
+        assert result["test"]["best"] == result["test"]["last"]
+
+
+def test_weights_of_the_best_check_are_those_of_the_test(tmp_path, monkeypatch):
+    """The rate is far too large after the first check, by which the weights get worse."""
+    training, unit = tiny_unit("dense", dropout=0.0)
+    monkeypatch.setattr(training, "rate_at", lambda step, steps: 1e-3 if step == 1 else 100)
+    monkeypatch.setattr(training, "AVERAGE", 0.0)
+    result = training.run(unit, tmp_path / "one.pt", lambda run: None)
+    checks = [one["validation"] for one in result["checks"]]
+    assert checks[0] == min(checks) and result["test"]["last"] > result["test"]["best"] + 0.1
+    assert abs(result["test"]["best"] - checks[0]) < 0.2
+
+
+def test_a_result_counts_for_the_unit_it_is_of_alone(tmp_path):
+    training, unit = tiny_unit()
+    results = training.Results(tmp_path / "results")
+    assert results.of(unit) is None
+    results.keep(unit.name, {"unit": training.dataclasses.asdict(unit), "test": 1.5})
+    assert results.of(unit)["test"] == 1.5
+    assert results.of(training.dataclasses.replace(unit, steps=5)) is None
+
+
+@pytest.mark.parametrize("grow", ["deeper", "wider"])
+def test_a_sparse_network_has_as_many_parameters(grow):
+    training, _ = tiny_unit()
+    dense = training.Shape(64, 2)
+    sparse = training.sparse_shape(dense, 8, 2, grow, "digits")
+    assert (sparse.depth > 2, sparse.features > 64) == ((True, False) if grow == "deeper" else (False, True))
+    sizes = [training.size_of(training.Unit("", "digits", "", shape, 0, 0, 0, 0)) for shape in (dense, sparse)]
+    assert abs(sizes[1] / sizes[0] - 1) < 0.01
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    training, _ = tiny_unit()
+    with pytest.raises(ValueError, match="not within 1 %; another depth"):
+        training.sparse_shape(training.Shape(16, 1), 8, 1, "deeper", "digits")
+
+
+# ---- pictures ----
+
+
+@pytest.mark.parametrize("pictures", ["digits", "patches"])
+def test_parts_of_the_pictures(pictures):
+    small_pictures = pytest.importorskip("small_pictures")
+    split, other = small_pictures.PICTURES[pictures](0), small_pictures.PICTURES[pictures](1)
+    parts = (split.training, split.validation, split.test)
+    assert all(part.dtype == torch.uint8 and len(part) >= 200 for part in parts)
+    assert split.training.max() == split.levels - 1
+    assert not torch.equal(split.training[:50], other.training[:50])
+    if pictures == "digits":
+        assert sum(map(len, parts)) == 1797
+    else:
+        assert torch.equal(split.test, other.test) and torch.equal(split.validation, other.validation)
+
+
+def test_patches_of_one_part_are_in_no_other(monkeypatch):
+    """On a photograph whose pixels hold their own column."""
+    small_pictures = pytest.importorskip("small_pictures")
+    columns = np.broadcast_to((np.arange(640) // 16)[None, :, None], (427, 640, 3)).astype(np.uint8)
+    monkeypatch.setattr(small_pictures, "load_sample_images", lambda: type("", (), {"images": [columns, columns]}))
+    split = small_pictures.patches.__wrapped__(0)
+    seen = [set(part.unique().tolist()) for part in (split.training, split.validation, split.test)]
+    assert seen == [set(range(26)), set(range(26, 32)), set(range(32, 40))]
+    assert len(split.validation) == 2 * 26 * 6 and len(split.test) == 2 * 26 * 8
+    assert all((one == one[0, 0, 0]).all() for one in split.test)
+
+
+def test_tiles_are_the_patches_side_by_side():
+    small_pictures = pytest.importorskip("small_pictures")
+    photograph = torch.arange(3 * 40 * 33).reshape(3, 40, 33)
+    tiles = small_pictures.tiled(photograph)
+    assert len(tiles) == 4
+    assert torch.equal(tiles[3], photograph[:, 16:32, 16:32]) and torch.equal(tiles[1], photograph[:, :16, 16:32])
+
+
+# ---- what is said of the results ----
+
+
+def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1), rate=8e-3):
+    """Of both networks, whose runs have these bits on the test and 0.2 less in training; the last check is not the best one."""
+    training, _ = tiny_unit()
+    shapes = {"dense": training.Shape(64, 2), "sparse": training.Shape(64, 8, 8, 2)}
+    networks = {}
+    for kind, bits in (("dense", dense_bits), ("sparse", sparse_bits)):
+        networks[kind] = example.Found(kind, shapes[kind], dict(zip(example.RATES, searched)), rate)
+        for seed, one in bits.items():
+            checks = [{"step": 1, "training": one - 0.2, "validation": one}, {"step": 2, "training": one - 0.5, "validation": one + 0.1}]
+            networks[kind].runs[seed] = {
+                "test": {"best": one, "last": one + 0.1}, "checks": checks, "parameters": 1000, "machine": "a machine"
+            }  # fmt: skip
+    return networks
+
+
+@pytest.fixture
+def example():
+    for name in ("matplotlib", "tqdm", "sklearn"):
+        pytest.importorskip(name)
+    return pytest.importorskip("pixel_cnn")
+
+
+@pytest.mark.parametrize(
+    "sparse, words",
+    [
+        ({0: 1.90, 1: 1.95, 2: 2.01}, ("0.080 bits a dimension fewer", "fewer with 3 of them", "it is better by more than two")),
+        ({0: 2.10, 1: 2.15, 2: 2.19}, ("0.113 bits a dimension more", "fewer with 0 of them", "it is worse by more than two")),
+        ({0: 1.90, 1: 2.15, 2: 2.08}, ("0.010 bits a dimension more", "fewer with 1 of them", "no difference of more than two")),
+        ({1: 1.95}, ("0.080 bits a dimension fewer", "the one seed", "tells nothing of others")),
+        ({}, ("no seed has runs of both",)),
+    ],
+)
+def test_the_conclusion_follows_from_the_seeds(example, sparse, words):
+    said = example.compared("digits", found_with(example, {0: 2.00, 1: 2.03, 2: 2.07}, sparse))
+    assert all(one in said for one in words), said
+    assert not sparse or "of 8 residual blocks instead of 2" in said
+
+
+def test_what_is_missing_or_overfitted_is_said(example):
+    training, _ = tiny_unit()
+    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, 2000, 3)
+    networks = found_with(example, {0: 2.0, 1: 2.03}, {1: 1.95})
+    said = example.described(plan, {"digits": networks}, {})
+    assert "missing: sparse, seed 0; dense, seed 2; sparse, seed 2." in said
+    assert "0.200 ± 0.000 bits more for the dense network, whose last check was its best in 0 of 2 runs" in said
+    assert "| digits   | dense   | 64       | 2               | 1,000      | 0.008         | 2.015 ± 0.015 | 2.115 ± 0.015 " in said
+    assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
+
+
+@pytest.mark.parametrize("rate, words", [(4e-3, "smallest"), (16e-3, "largest")])
+def test_a_best_rate_at_the_edge_is_said(example, rate, words):
+    said = example.at_the_edge("digits", found_with(example, {}, {}, rate=rate))
+    assert said[0] == f"For the dense network on digits the {words} learning rate that was tried did best." and len(said) == 2
+
+
+def test_results_of_the_search_decide_the_rate(example, tmp_path):
+    training, _ = tiny_unit()
+    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, 8, 2)
+    results = training.Results(tmp_path)
+    keep = lambda unit, bits: results.keep(
+        unit.name, {"unit": training.dataclasses.asdict(unit), "checks": [{"validation": bits}, {"validation": bits + 1}]}
+    )
+    for unit, bits in zip(plan.search("digits", "dense"), (2.0, 1.8)):
+        keep(unit, bits)
+    assert example.look_up(plan, results, "digits")["dense"].rate is None
+    keep(plan.search("digits", "dense")[2], 1.9)
+    for unit, bits in zip(plan.search("digits", "sparse"), (2.0, 1.8, 1.7)):
+        keep(unit, bits)
+    keep(plan.comparison("digits", "sparse", example.RATES[2])[1], 1.5)
+    keep(plan.comparison("digits", "dense", example.RATES[0])[0], 1.5)
+    networks = example.look_up(plan, results, "digits")
+    assert (networks["dense"].rate, networks["sparse"].rate) == (example.RATES[1], example.RATES[2])
+    assert not networks["dense"].runs and list(networks["sparse"].runs) == [1]
+    order = [unit.name for unit in example.units(plan, results, "digits")][-4:]
+    assert order == ["digits-dense-seed-0", "digits-sparse-seed-0", "digits-dense-seed-1", "digits-sparse-seed-1"]
