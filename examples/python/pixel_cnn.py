@@ -265,8 +265,8 @@ def overfitted(pictures: str, networks: dict[str, Found]) -> str:
 def timed(pictures: str, times: dict) -> str:
     ratio = times["times the dense"]
     return (
-        f"On {pictures}, a step of the sparse network takes {ratio[SPARSE]:.2f} times as long as one of the dense network, and that "
-        f"of the dense network with layers of Sparsekiln, of all blocks, {ratio[FULL]:.2f} times."
+        f"On {pictures}, a step of the sparse network takes {ratio[SPARSE]:.2f} times as long as one of the dense network. A step of "
+        f"the dense network whose layers are those of Sparsekiln, with all blocks, takes {ratio[FULL]:.2f} times as long."
     )
 
 
@@ -289,9 +289,9 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
     batches = " or ".join(f"{BATCHES[pictures]} {pictures}" for pictures in networks)
     sparse = next(iter(networks.values()))[SPARSE].shape
     return (
-        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, mixtures of {MIXTURES} "
-        f"logistics; learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another seed, and that with the "
-        "fewest bits on the validation was taken, for each network. The convolutions of the sparse network have "
+        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, mixtures of "
+        f"{MIXTURES} logistics. Learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another seed, and each "
+        "network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
         f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} features, "
         "as many in each row and column, and the diagonal among them."
     )
@@ -299,10 +299,11 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
 
 def columns(plan: Plan) -> str:
     return (
-        f"Bits a dimension, mean and standard error of up to {plan.seeds} seeds, of the average of the weights at the check with the "
-        "fewest bits on the validation: “test” of the images that are held out, “training” of some that are not. “Last weights” are "
-        "those after the last update. Parameters are without absent taps, which PyTorch's convolutions of a masked weight compute "
-        "and layers of Sparsekiln do not. The times of a step are medians of rounds in which all networks take turns."
+        f"Figures are bits a dimension, mean and standard error of up to {plan.seeds} seeds. “Test” is of images that are held out, "
+        "and “training” of some that are not, both with the average of the weights at the check with the fewest bits on the "
+        "validation; “last weights” are those after the last update. Parameters are counted without absent taps, which PyTorch "
+        "computes, as zeros of a masked weight, and Sparsekiln does not. The milliseconds of a step are medians of rounds in which "
+        "all networks take turns."
     )
 
 
@@ -379,7 +380,7 @@ def main() -> None:
     plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, options.steps, options.seeds)
     if not options.short:
         return publish(options, plan, rounds=40)
-    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, steps=4, seeds=2, rates=RATES[:1])
+    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, steps=2, seeds=2, rates=RATES[:1])
     with tempfile.TemporaryDirectory() as folder:
         options.results = options.checkpoints = pathlib.Path(folder)
         options.pictures = options.pictures[:1]

@@ -85,9 +85,7 @@ class SparseConvolutions:
     def __call__(self, inputs: int, outputs: int, taps: np.ndarray, scale: float = 1.0) -> BlockSparseConv2d:
         layout = connections(self.features, inputs, outputs, self.block, self.degree, self.seed)
         self.seed += 1
-        conv = BlockSparseConv2d(
-            inputs, outputs, len(taps), padding=len(taps) // 2, layout=layout, block=self.block, tap_mask=taps
-        )
+        conv = BlockSparseConv2d(inputs, outputs, len(taps), padding=len(taps) // 2, layout=layout, block=self.block, tap_mask=taps)
         init.kaiming_normal_(conv, nonlinearity="linear")
         with torch.no_grad():
             conv.weight_values.mul_(scale)
@@ -99,7 +97,7 @@ class SparseConvolutions:
 
 
 def concat_elu(x: Tensor) -> Tensor:
-    """elu(x) and elu(−x), one after the other. In place, so that the derivative is found from the result, without an exponential."""
+    """elu(x) and elu(−x), one after the other; in place, so that the derivative comes from the result, without an exponential."""
     return functional.elu(torch.cat((x, -x), 1), inplace=True)
 
 

@@ -100,7 +100,10 @@ def test_absent_taps_stay_without_weight_and_gradient():
         optimizer.zero_grad()
         network(torch.randn(2, 1, *SIZE)).square().mean().backward()
         optimizer.step()
-    for conv, taps in ((network.first, network_file.earlier_taps(7, False)), (network.residuals[0].conv1, network_file.earlier_taps(3, True))):
+    for conv, taps in (
+        (network.first, network_file.earlier_taps(7, False)),
+        (network.residuals[0].conv1, network_file.earlier_taps(3, True)),
+    ):
         direction = conv.parametrizations.weight.original1
         assert not direction.detach()[..., ~torch.from_numpy(taps)].any()
         assert direction.detach()[..., torch.from_numpy(taps)].all()
@@ -319,7 +322,10 @@ def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1), rate=
     for kind, bits in (("dense", dense_bits), ("sparse", sparse_bits)):
         networks[kind] = example.Found(kind, shapes[kind], dict(zip(example.RATES, searched)), rate)
         for seed, one in bits.items():
-            checks = [{"step": 1, "training": one - 0.2, "validation": one}, {"step": 2, "training": one - 0.5, "validation": one + 0.1}]
+            checks = [
+                {"step": 1, "training": one - 0.2, "validation": one},
+                {"step": 2, "training": one - 0.5, "validation": one + 0.1},
+            ]
             networks[kind].runs[seed] = {
                 "test": {"best": one, "last": one + 0.1}, "checks": checks, "parameters": 1000, "machine": "a machine"
             }  # fmt: skip
