@@ -2,12 +2,15 @@
 
 After "GPU Kernels for Block-Sparse Weights" (Gray, Radford & Kingma 2017), which made a PixelCNN++ sparse and deeper. Both
 networks get the learning rate that did best for them in the same short search, then are trained for as many updates on the same
-batches, for several seeds. What counts is bits a dimension of images that neither the training nor the search has seen.
+batches, for several seeds. What counts is bits a dimension of images that neither the training nor the search has seen. On the
+pictures of --control there is a third network, which is dense, as deep as the sparse one, and narrower: it tells what is due to
+depth alone.
 
 Without --write, runs that are missing in the folder of results are done, one after the other; what is interrupted goes on from
 a checkpoint. With --write nothing is trained, and the text is that of the results that are there.
 """
 
+import dataclasses
 import functools
 import math
 import os
@@ -24,12 +27,13 @@ import reporting
 import torch
 import turns
 from pixel_cnn_training import (
-    BATCHES, DENSE, MIXTURES, SPARSE, Results, Shape, Training, Unit, learn, mixture_of, run, sparse_shape
+    BATCHES, DENSE, MIXTURES, NARROW, SPARSE, Results, Shape, Training, Unit, learn, mixture_of, narrow_shape, run, sparse_shape
 )  # fmt: skip
 from small_pictures import PICTURES
 from tqdm import tqdm
 
-KINDS = (DENSE, SPARSE)
+MAIN = (DENSE, SPARSE)
+NAMES = {DENSE: "the dense network", SPARSE: "the sparse network", NARROW: "the narrow dense network"}
 FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of all blocks, which is timed alone
 RATES = (4e-3, 8e-3, 16e-3)
 SEARCH_SEED = 100
@@ -51,10 +55,17 @@ class Plan:
     dropout: float
     steps: int
     seeds: int
+    control: tuple[str, ...] = ()  #: pictures that a narrow network is trained on
     rates: tuple[float, ...] = RATES
 
+    def kinds(self, pictures: str) -> tuple[str, ...]:
+        return (*MAIN, NARROW) if pictures in self.control and self.grow == "deeper" else MAIN
+
     def shape(self, pictures: str, kind: str) -> Shape:
-        return self.dense if kind == DENSE else sparse_shape(self.dense, self.block, self.degree, self.grow, pictures)
+        if kind == DENSE:
+            return self.dense
+        sparse = sparse_shape(self.dense, self.block, self.degree, self.grow, pictures)
+        return sparse if kind == SPARSE else narrow_shape(self.dense, sparse.depth, pictures)
 
     def search(self, pictures: str, kind: str) -> list[Unit]:
         """A quarter of the updates for each rate."""
@@ -65,10 +76,9 @@ class Plan:
         shape = self.shape(pictures, kind)
         return [Unit("comparison", pictures, kind, shape, self.dropout, rate, self.steps, seed) for seed in range(self.seeds)]
 
-    @property
-    def updates(self) -> int:
-        """Those of all runs for one kind of pictures."""
-        return len(KINDS) * (len(self.rates) * max(1, self.steps // 4) + self.seeds * self.steps)
+    def updates(self, pictures: str) -> int:
+        """Those of all runs."""
+        return len(self.kinds(pictures)) * (len(self.rates) * max(1, self.steps // 4) + self.seeds * self.steps)
 
 
 @dataclass
@@ -93,7 +103,7 @@ def best_check(result: dict) -> dict:
 def look_up(plan: Plan, results: Results, pictures: str) -> dict[str, Found]:
     """What is there, for each kind of network."""
     networks = {}
-    for kind in KINDS:
+    for kind in plan.kinds(pictures):
         there = {unit.rate: results.of(unit) for unit in plan.search(pictures, kind)}
         searched = {rate: best_check(result)["validation"] for rate, result in there.items() if result}
         found = networks[kind] = Found(kind, plan.shape(pictures, kind), searched)
@@ -107,19 +117,22 @@ def look_up(plan: Plan, results: Results, pictures: str) -> dict[str, Found]:
 # ---- training ----
 
 
-def units(plan: Plan, results: Results, pictures: str) -> Iterator[Unit]:
-    """The search for both networks, then the comparison seed by seed. Each is asked for when those before it have results."""
-    for kind in KINDS:
+def units(plan: Plan, results: Results, pictures: str, kinds: tuple[str, ...]) -> Iterator[Unit]:
+    """The search for these networks, then the comparison seed by seed. Each is asked for when those before it have results."""
+    for kind in kinds:
         yield from plan.search(pictures, kind)
-    rates = [found.rate for found in look_up(plan, results, pictures).values()]
-    for pair in zip(*(plan.comparison(pictures, kind, rate) for kind, rate in zip(KINDS, rates))):
-        yield from pair
+    found = look_up(plan, results, pictures)
+    for runs in zip(*(plan.comparison(pictures, kind, found[kind].rate) for kind in kinds)):
+        yield from runs
 
 
-def train_missing(plan: Plan, results: Results, kinds_of_pictures: list[str], checkpoints: pathlib.Path) -> None:
-    with tqdm(total=len(kinds_of_pictures) * plan.updates, unit="update") as bar:
-        for pictures in kinds_of_pictures:
-            for unit in units(plan, results, pictures):
+def train_missing(plan: Plan, results: Results, all_pictures: list[str], checkpoints: pathlib.Path) -> None:
+    """The two networks that are compared first, on all pictures."""
+    parts = [(pictures, MAIN) for pictures in all_pictures]
+    parts += [(pictures, (NARROW,)) for pictures in all_pictures if NARROW in plan.kinds(pictures)]
+    with tqdm(total=sum(map(plan.updates, all_pictures)), unit="update") as bar:
+        for pictures, kinds in parts:
+            for unit in units(plan, results, pictures, kinds):
                 before = bar.n
                 bar.set_description(unit.name)
                 if not results.of(unit):
@@ -157,10 +170,9 @@ def take_times(plan: Plan, results: Results, pictures: str, rounds: int) -> None
 
 
 def timed_shapes(plan: Plan, pictures: str) -> dict[str, Shape]:
-    """Those of the two networks, and that of the dense one with all blocks present."""
-    dense = plan.dense
-    full = Shape(dense.features, dense.depth, plan.block, dense.features // plan.block)
-    return {DENSE: dense, SPARSE: plan.shape(pictures, SPARSE), FULL: full}
+    """Those of the networks, and that of the dense one with all blocks present."""
+    full = Shape(plan.dense.features, plan.dense.depth, plan.block, plan.dense.features // plan.block)
+    return {kind: plan.shape(pictures, kind) for kind in plan.kinds(pictures)} | {FULL: full}
 
 
 def step_of(unit: Unit):
@@ -205,7 +217,7 @@ def tabulated(networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> 
               "training", "ms a step"]  # fmt: skip
     rows = []
     for pictures, found_by_kind in networks.items():
-        for kind, found in found_by_kind.items():
+        for kind, found in with_runs(found_by_kind).items():
             bits = [best_test, lambda result: result["test"]["last"], lambda result: best_check(result)["training"]]
             size = next(iter(found.runs.values()))["parameters"]
             step = f"{times[pictures]['ms'][kind]:.0f}" if pictures in times else ""
@@ -214,24 +226,31 @@ def tabulated(networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> 
     return reporting.table(header, rows)
 
 
-def described_shape(dense: Shape, sparse: Shape) -> str:
-    """What the sparse network has more of."""
-    if sparse.depth != dense.depth:
-        return f"of {sparse.depth} residual blocks instead of {dense.depth}"
-    return f"of {sparse.features} features instead of {dense.features}"
+def with_runs(networks: dict[str, Found]) -> dict[str, Found]:
+    return {kind: found for kind, found in networks.items() if found.runs}
 
 
-def compared(pictures: str, networks: dict[str, Found]) -> str:
-    """How the two networks differ on the test, of the seeds that both were trained with."""
-    dense, sparse = (networks[kind].runs for kind in KINDS)
-    seeds = sorted(dense.keys() & sparse.keys())
+def of_what_shape(shape: Shape, other: Shape) -> str:
+    """What a network has more of than another, or fewer."""
+    said = [
+        f"{mine} {what} instead of {its}"
+        for what, mine, its in (("residual blocks", shape.depth, other.depth), ("features", shape.features, other.features))
+        if mine != its
+    ]
+    return " and ".join(said)
+
+
+def compared(pictures: str, networks: dict[str, Found], other: str = DENSE) -> str:
+    """How the sparse network differs from another one on the test, with the seeds that both were trained with."""
+    sparse, reference = networks[SPARSE], networks[other]
+    seeds = sorted(sparse.runs.keys() & reference.runs.keys())
     if not seeds:
-        return f"On {pictures}, no seed has runs of both networks."
-    fewer = [best_test(dense[seed]) - best_test(sparse[seed]) for seed in seeds]
+        return f"On {pictures}, {NAMES[SPARSE]} and {NAMES[other]} have no seed in common."
+    fewer = [best_test(reference.runs[seed]) - best_test(sparse.runs[seed]) for seed in seeds]
     mean = statistics.fmean(fewer)
     said = (
-        f"On {pictures}, the sparse network, {described_shape(networks[DENSE].shape, networks[SPARSE].shape)}, has "
-        f"{abs(mean):.3f} bits a dimension {'fewer' if mean > 0 else 'more'} than the dense one"
+        f"On {pictures}, {NAMES[SPARSE]}, of {of_what_shape(sparse.shape, reference.shape)}, has {abs(mean):.3f} bits a dimension "
+        f"{'fewer' if mean > 0 else 'more'} than {NAMES[other]}"
     )
     if len(seeds) == 1:
         return f"{said} with the one seed that both were trained with, which tells nothing of others."
@@ -245,28 +264,32 @@ def compared(pictures: str, networks: dict[str, Found]) -> str:
 def at_the_edge(pictures: str, networks: dict[str, Found]) -> list[str]:
     """Where a better learning rate may lie beyond those that were tried."""
     said = []
-    for kind, found in networks.items():
+    for kind, found in with_runs(networks).items():
         edges = {min(found.searched): "smallest", max(found.searched): "largest"}
         if len(found.searched) > 1 and found.rate in edges:
-            said.append(f"For the {kind} network on {pictures} the {edges[found.rate]} learning rate that was tried did best.")
+            said.append(f"For {NAMES[kind]} on {pictures} the {edges[found.rate]} learning rate that was tried did best.")
     return said
 
 
 def overfitted(pictures: str, networks: dict[str, Found]) -> str:
     """What the test has over images of the training, and whether more updates would help."""
     parts = []
-    for kind, found in networks.items():
+    for kind, found in with_runs(networks).items():
         beyond, every = mean_and_error(found.figures(beyond_training)), len(found.runs)
         at_last = sum(best_check(result)["step"] == result["checks"][-1]["step"] for result in found.runs.values())
-        parts.append(f"{beyond} bits more for the {kind} network, whose last check was its best in {at_last} of {every} runs")
-    return f"On {pictures}, the test has, in comparison with images of the training, {' and '.join(parts)}."
+        parts.append(f"{beyond} bits more for {NAMES[kind]}, whose last check was its best in {at_last} of {every} runs")
+    return f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
 
 
 def timed(pictures: str, times: dict) -> str:
-    ratio = times["times the dense"]
+    """How long steps take, in comparison with those of the dense network."""
+    ratios = times["times the dense"]
+    said = f"On {pictures}, a step takes {ratios[SPARSE]:.2f} times as long with {NAMES[SPARSE]} as with {NAMES[DENSE]}"
+    if NARROW in ratios:
+        said += f", and {ratios[NARROW]:.2f} times with {NAMES[NARROW]}"
     return (
-        f"On {pictures}, a step of the sparse network takes {ratio[SPARSE]:.2f} times as long as one of the dense network. A step of "
-        f"the dense network whose layers are those of Sparsekiln, with all blocks, takes {ratio[FULL]:.2f} times as long."
+        f"{said}; with {NAMES[DENSE]} in layers of Sparsekiln, which then have all blocks, it takes {ratios[FULL]:.2f} times as "
+        "long as in those of PyTorch."
     )
 
 
@@ -275,7 +298,7 @@ def missing(plan: Plan, networks: dict[str, dict[str, Found]]) -> list[str]:
     said = []
     for pictures, found_by_kind in networks.items():
         lacking = [
-            f"{kind}, seed {seed}" for seed in range(plan.seeds) for kind in KINDS if seed not in found_by_kind[kind].runs
+            f"{kind}, seed {seed}" for kind, found in found_by_kind.items() for seed in range(plan.seeds) if seed not in found.runs
         ]  # fmt: skip
         if lacking:
             said.append(f"Runs on {pictures} that are missing: {'; '.join(lacking)}.")
@@ -289,9 +312,9 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
     batches = " or ".join(f"{BATCHES[pictures]} {pictures}" for pictures in networks)
     sparse = next(iter(networks.values()))[SPARSE].shape
     return (
-        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, mixtures of "
-        f"{MIXTURES} logistics. Learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another seed, and each "
-        "network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
+        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, "
+        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another "
+        "seed, and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
         f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} features, "
         "as many in each row and column, and the diagonal among them."
     )
@@ -299,8 +322,8 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
 
 def columns(plan: Plan) -> str:
     return (
-        f"Figures are bits a dimension, mean and standard error of up to {plan.seeds} seeds. “Test” is of images that are held out, "
-        "and “training” of some that are not, both with the average of the weights at the check with the fewest bits on the "
+        f"Figures are bits a dimension, mean and standard error of up to {plan.seeds} seeds. “Test” is of images that are held "
+        "out, and “training” of some that are not, both with the average of the weights at the check with the fewest bits on the "
         "validation; “last weights” are those after the last update. Parameters are counted without absent taps, which PyTorch "
         "computes, as zeros of a masked weight, and Sparsekiln does not. The milliseconds of a step are medians of rounds in which "
         "all networks take turns."
@@ -308,10 +331,12 @@ def columns(plan: Plan) -> str:
 
 
 def described(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, dict]) -> str:
-    whole = {pictures: one for pictures, one in networks.items() if all(found.runs for found in one.values())}
+    whole = {pictures: one for pictures, one in networks.items() if all(one[kind].runs for kind in MAIN)}
     if not whole:
         raise SystemExit("there are no results of both networks yet; without --write they are made")
-    said = [compared(pictures, one) for pictures, one in whole.items()]
+    said = [
+        compared(pictures, one, other) for pictures, one in whole.items() for other in with_runs(one) if other != SPARSE
+    ]  # fmt: skip
     further = [overfitted(pictures, one) for pictures, one in whole.items()]
     further += [timed(pictures, times[pictures]) for pictures in whole if pictures in times]
     further += [sentence for pictures, one in whole.items() for sentence in at_the_edge(pictures, one)]
@@ -328,7 +353,7 @@ def drawn(networks: dict[str, dict[str, Found]]):
     """Bits over updates, means of the seeds."""
     figure, panels = reporting.new_figure(ncols=len(networks), figsize=(4.5 * len(networks), 3.4), squeeze=False)
     for axes, (pictures, found_by_kind) in zip(panels[0], networks.items()):
-        for color, (kind, found) in zip(("C0", "C1"), found_by_kind.items()):
+        for color, (kind, found) in zip(("C0", "C1", "C2"), found_by_kind.items()):
             if not found.runs:
                 continue
             checks = [result["checks"] for result in found.runs.values()]
@@ -353,6 +378,7 @@ def add_options(parser) -> None:
     parser.add_argument("--block", type=int, default=8, help="side of the blocks of the sparse network")
     parser.add_argument("--degree", type=int, default=2, help="with how many blocks each is connected, of each group of features")
     parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
+    parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=["digits"], help="pictures of the narrow network")
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--steps", type=int, default=2000, help="updates in a run")
     parser.add_argument("--seeds", type=int, default=3)
@@ -370,17 +396,18 @@ def publish(options, plan: Plan, rounds: int) -> None:
                 take_times(plan, results, pictures, rounds)
     networks = {pictures: look_up(plan, results, pictures) for pictures in options.pictures}
     times = {pictures: kept for pictures in options.pictures if (kept := times_of(plan, results, pictures))}
-    plot = "Bits a dimension over updates, on validation and training images, of the dense and the sparse network"
+    plot = "Bits a dimension over updates, on validation and training images, of the networks"
     reporting.publish(options, "pixel_cnn", described(plan, networks, times), drawn(networks), plot)
 
 
 def main() -> None:
     options = reporting.parse(__doc__, add_options)
     dense = Shape(options.features, options.depth)
-    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, options.steps, options.seeds)
+    sparse = {"block": options.block, "degree": options.degree, "grow": options.grow}
+    plan = Plan(dense, **sparse, dropout=options.dropout, steps=options.steps, seeds=options.seeds, control=tuple(options.control))
     if not options.short:
         return publish(options, plan, rounds=40)
-    plan = Plan(dense, options.block, options.degree, options.grow, options.dropout, steps=2, seeds=2, rates=RATES[:1])
+    plan = dataclasses.replace(plan, steps=2, seeds=2, rates=RATES[:1])
     with tempfile.TemporaryDirectory() as folder:
         options.results = options.checkpoints = pathlib.Path(folder)
         options.pictures = options.pictures[:1]

@@ -12,7 +12,7 @@ import math
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +21,7 @@ from reporting import machine
 from small_pictures import PICTURES, Split
 from torch import Tensor, nn
 
-DENSE, SPARSE = "dense", "sparse"
+DENSE, SPARSE, NARROW = "dense", "sparse", "narrow"  #: kinds of networks; a narrow one is dense, and as deep as the sparse one
 MIXTURES = 5
 BATCHES = {"digits": 32, "patches": 8}  # images, of as many pixels
 WARM_UP, AVERAGE, CLIP = 50, 0.99, 1.0  # steps until the rate is reached; decay of the average of the weights; norm of gradients
@@ -213,28 +213,38 @@ class Results:
 
 @functools.cache
 def sparse_shape(dense: Shape, block: int, degree: int, grow: str, pictures: str) -> Shape:
-    """That of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider".
+    """That of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider"."""
+    if grow == "deeper":
+        return as_large(dense, (Shape(dense.features, depth, block, degree) for depth in itertools.count(dense.depth)), pictures)
+    wider = (Shape(features, dense.depth, block, degree) for features in itertools.count(dense.features, block))
+    return as_large(dense, wider, pictures)
+
+
+@functools.cache
+def narrow_shape(dense: Shape, depth: int, pictures: str) -> Shape:
+    """That of a dense network of another depth with as many parameters."""
+    return as_large(dense, (Shape(features, depth) for features in itertools.count(1)), pictures)
+
+
+def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str) -> Shape:
+    """The one of as many parameters as the dense one, from shapes in ascending order of size.
 
     The nearest that there is. ValueError if it differs by more than 1 %.
     """
-    target = size_of(Unit("", pictures, DENSE, dense, 0, 0, 0, 0))
-    if grow == "deeper":
-        shapes = (Shape(dense.features, depth, block, degree) for depth in itertools.count(dense.depth))
-    else:
-        shapes = (Shape(features, dense.depth, block, degree) for features in itertools.count(dense.features, block))
-    best, size = None, math.inf
+    target, best, size = size_of(dense, pictures), None, math.inf
     for shape in shapes:
-        now = size_of(Unit("", pictures, SPARSE, shape, 0, 0, 0, 0))
+        now = size_of(shape, pictures)
         if abs(now - target) >= abs(size - target):
             break
         best, size = shape, now
-    if best is None or abs(size - target) > target / 100:
+    if abs(size - target) > target / 100:
         raise ValueError(
-            f"the sparse network nearest to the {target} parameters of the dense one has {size}, which is not within 1 %; another "
+            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within 1 %; another "
             "depth, number of features or degree would work"
         )
     return best
 
 
-def size_of(unit: Unit) -> int:
+def size_of(shape: Shape, pictures: str) -> int:
+    unit = Unit("size", pictures, "any", shape, dropout=0, rate=0, steps=0, seed=0)
     return parameters(unit.network(unit.split()))
