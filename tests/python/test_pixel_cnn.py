@@ -316,7 +316,7 @@ def test_tiles_are_the_patches_side_by_side():
 # ---- what is said of the results ----
 
 
-def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1), rate=8e-3):
+def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1), rate=16e-3):
     """Of both networks, whose runs have these bits on the test and 0.2 less in training; the last check is not the best one."""
     training, _ = tiny_unit()
     shapes = {"dense": training.Shape(64, 2), "sparse": training.Shape(64, 8, 8, 2)}
@@ -364,11 +364,11 @@ def test_what_is_missing_or_overfitted_is_said(example):
     said = example.described(plan, {"digits": networks}, {})
     assert "missing: dense, seed 2; sparse, seed 0; sparse, seed 2." in said
     assert "0.200 ± 0.000 bits more for the dense network, whose last check was its best in 0 of 2 runs" in said
-    assert "| digits   | dense   | 64       | 2               | 1,000      | 0.008         | 2.015 ± 0.015 | 2.115 ± 0.015 " in said
+    assert "| digits   | dense   | 64       | 2               | 1,000      | 0.016         | 2.015 ± 0.015 | 2.115 ± 0.015 " in said
     assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
 
 
-@pytest.mark.parametrize("rate, words", [(4e-3, "smallest"), (16e-3, "largest")])
+@pytest.mark.parametrize("rate, words", [(8e-3, "smallest"), (32e-3, "largest")])
 def test_a_best_rate_at_the_edge_is_said(example, rate, words):
     said = example.at_the_edge("digits", found_with(example, {0: 2.0}, {1: 2.0}, rate=rate))
     assert said[0] == f"For the dense network on digits the {words} learning rate that was tried did best." and len(said) == 2
