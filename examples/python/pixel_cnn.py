@@ -35,7 +35,7 @@ from tqdm import tqdm
 MAIN = (DENSE, SPARSE)
 NAMES = {DENSE: "the dense network", SPARSE: "the sparse network", NARROW: "the narrow dense network"}
 FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of all blocks, which is timed alone
-RATES = (8e-3, 16e-3, 32e-3)
+RATES = (8e-3, 16e-3, 32e-3, 64e-3)
 SEARCH_SEED = 100
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/pixel_cnn"
 CHECKPOINTS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sparsekiln-examples/pixel_cnn"

@@ -316,7 +316,7 @@ def test_tiles_are_the_patches_side_by_side():
 # ---- what is said of the results ----
 
 
-def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1), rate=16e-3):
+def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1, 1.2), rate=16e-3):
     """Of both networks, whose runs have these bits on the test and 0.2 less in training; the last check is not the best one."""
     training, _ = tiny_unit()
     shapes = {"dense": training.Shape(64, 2), "sparse": training.Shape(64, 8, 8, 2)}
@@ -368,7 +368,7 @@ def test_what_is_missing_or_overfitted_is_said(example):
     assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
 
 
-@pytest.mark.parametrize("rate, words", [(8e-3, "smallest"), (32e-3, "largest")])
+@pytest.mark.parametrize("rate, words", [(8e-3, "smallest"), (64e-3, "largest")])
 def test_a_best_rate_at_the_edge_is_said(example, rate, words):
     said = example.at_the_edge("digits", found_with(example, {0: 2.0}, {1: 2.0}, rate=rate))
     assert said[0] == f"For the dense network on digits the {words} learning rate that was tried did best." and len(said) == 2
@@ -384,8 +384,9 @@ def test_results_of_the_search_decide_the_rate(example, tmp_path):
     for unit, bits in zip(plan.search("digits", "dense"), (2.0, 1.8)):
         keep(unit, bits)
     assert example.look_up(plan, results, "digits")["dense"].rate is None
-    keep(plan.search("digits", "dense")[2], 1.9)
-    for unit, bits in zip(plan.search("digits", "sparse"), (2.0, 1.8, 1.7)):
+    for unit in plan.search("digits", "dense")[2:]:
+        keep(unit, 1.9)
+    for unit, bits in zip(plan.search("digits", "sparse"), (2.0, 1.8, 1.7, 1.9)):
         keep(unit, bits)
     keep(plan.comparison("digits", "sparse", example.RATES[2])[1], 1.5)
     keep(plan.comparison("digits", "dense", example.RATES[0])[0], 1.5)
