@@ -67,10 +67,14 @@ class Plan:
         sparse = sparse_shape(self.dense, self.block, self.degree, self.grow, pictures)
         return sparse if kind == SPARSE else narrow_shape(self.dense, sparse.depth, pictures)
 
+    @property
+    def search_steps(self) -> int:
+        """Updates for each rate that is tried."""
+        return self.steps // 2
+
     def search(self, pictures: str, kind: str) -> list[Unit]:
-        """A quarter of the updates for each rate."""
-        shape, steps = self.shape(pictures, kind), max(1, self.steps // 4)
-        return [Unit("search", pictures, kind, shape, self.dropout, rate, steps, SEARCH_SEED) for rate in self.rates]
+        shape = self.shape(pictures, kind)
+        return [Unit("search", pictures, kind, shape, self.dropout, rate, self.search_steps, SEARCH_SEED) for rate in self.rates]
 
     def comparison(self, pictures: str, kind: str, rate: float) -> list[Unit]:
         shape = self.shape(pictures, kind)
@@ -78,7 +82,7 @@ class Plan:
 
     def updates(self, pictures: str) -> int:
         """Those of all runs."""
-        return len(self.kinds(pictures)) * (len(self.rates) * max(1, self.steps // 4) + self.seeds * self.steps)
+        return len(self.kinds(pictures)) * (len(self.rates) * self.search_steps + self.seeds * self.steps)
 
 
 @dataclass
@@ -313,7 +317,7 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
     sparse = next(iter(networks.values()))[SPARSE].shape
     return (
         f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, "
-        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {max(1, plan.steps // 4)} updates on another "
+        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {plan.search_steps} updates on another "
         "seed, and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
         f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} features, "
         "as many in each row and column, and the diagonal among them."
@@ -380,7 +384,7 @@ def add_options(parser) -> None:
     parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
     parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=["digits"], help="pictures of the narrow network")
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--steps", type=int, default=2000, help="updates in a run")
+    parser.add_argument("--steps", type=int, default=1000, help="updates in a run")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="a folder; results of other options are replaced")
     parser.add_argument("--checkpoints", type=pathlib.Path, default=CHECKPOINTS, help="a folder of what is not finished")
