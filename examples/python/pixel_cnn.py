@@ -282,7 +282,10 @@ def overfitted(pictures: str, networks: dict[str, Found]) -> str:
         beyond, every = mean_and_error(found.figures(beyond_training)), len(found.runs)
         at_last = sum(best_check(result)["step"] == result["checks"][-1]["step"] for result in found.runs.values())
         parts.append(f"{beyond} bits more for {NAMES[kind]}, whose last check was its best in {at_last} of {every} runs")
-    return f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
+    said = f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
+    if pictures == "patches":
+        said += " The parts are from other columns of the photographs, and not equally hard to predict."
+    return said
 
 
 def timed(pictures: str, times: dict) -> str:
