@@ -133,7 +133,7 @@ def units(plan: Plan, results: Results, pictures: str, kinds: tuple[str, ...]) -
 def train_missing(plan: Plan, results: Results, all_pictures: list[str], checkpoints: pathlib.Path) -> None:
     """The two networks that are compared first, on all pictures."""
     parts = [(pictures, MAIN) for pictures in all_pictures]
-    parts += [(pictures, (NARROW,)) for pictures in all_pictures if NARROW in plan.kinds(pictures)]
+    parts += [(pictures, (NARROW,)) for pictures in plan.control if pictures in all_pictures and NARROW in plan.kinds(pictures)]
     with tqdm(total=sum(map(plan.updates, all_pictures)), unit="update") as bar:
         for pictures, kinds in parts:
             for unit in units(plan, results, pictures, kinds):
@@ -304,11 +304,10 @@ def missing(plan: Plan, networks: dict[str, dict[str, Found]]) -> list[str]:
     """Which runs there are no results of."""
     said = []
     for pictures, found_by_kind in networks.items():
-        lacking = [
-            f"{kind}, seed {seed}" for kind, found in found_by_kind.items() for seed in range(plan.seeds) if seed not in found.runs
-        ]  # fmt: skip
-        if lacking:
-            said.append(f"Runs on {pictures} that are missing: {'; '.join(lacking)}.")
+        for kind, found in found_by_kind.items():
+            seeds = [str(seed) for seed in range(plan.seeds) if seed not in found.runs]
+            if seeds:
+                said.append(f"Runs of {NAMES[kind]} on {pictures} are missing, of the seeds {', '.join(seeds)}.")
     return said
 
 
@@ -385,7 +384,9 @@ def add_options(parser) -> None:
     parser.add_argument("--block", type=int, default=8, help="side of the blocks of the sparse network")
     parser.add_argument("--degree", type=int, default=2, help="with how many blocks each is connected, of each group of features")
     parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
-    parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=["digits"], help="pictures of the narrow network")
+    parser.add_argument(
+        "--control", nargs="*", choices=list(PICTURES), default=["patches", "digits"], help="pictures of the narrow network"
+    )
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--steps", type=int, default=1000, help="updates in a run")
     parser.add_argument("--seeds", type=int, default=3)
