@@ -307,7 +307,8 @@ def missing(plan: Plan, networks: dict[str, dict[str, Found]]) -> list[str]:
         for kind, found in found_by_kind.items():
             seeds = [str(seed) for seed in range(plan.seeds) if seed not in found.runs]
             if seeds:
-                said.append(f"Runs of {NAMES[kind]} on {pictures} are missing, of the seeds {', '.join(seeds)}.")
+                which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+                said.append(f"Runs of {NAMES[kind]} on {pictures} are missing: {which}.")
     return said
 
 

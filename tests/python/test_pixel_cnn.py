@@ -362,8 +362,8 @@ def test_what_is_missing_or_overfitted_is_said(example):
     plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, 2000, 3)
     networks = found_with(example, {0: 2.0, 1: 2.03}, {1: 1.95})
     said = example.described(plan, {"digits": networks}, {})
-    assert "Runs of the dense network on digits are missing, of the seeds 2." in said
-    assert "Runs of the sparse network on digits are missing, of the seeds 0, 2." in said
+    assert "Runs of the dense network on digits are missing: seed 2." in said
+    assert "Runs of the sparse network on digits are missing: seeds 0, 2." in said
     assert "0.200 ± 0.000 bits more for the dense network, whose last check was its best in 0 of 2 runs" in said
     assert "| digits   | dense   | 64       | 2               | 1,000      | 0.016         | 2.015 ± 0.015 | 2.115 ± 0.015 " in said
     assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
