@@ -222,14 +222,14 @@ def sparse_shape(dense: Shape, block: int, degree: int, grow: str, pictures: str
 
 @functools.cache
 def narrow_shape(dense: Shape, depth: int, pictures: str) -> Shape:
-    """That of a dense network of another depth with as many parameters."""
-    return as_large(dense, (Shape(features, depth) for features in itertools.count(1)), pictures)
+    """That of a dense network of another depth with about as many parameters: a feature more or less is some per cent of them."""
+    return as_large(dense, (Shape(features, depth) for features in itertools.count(1)), pictures, percent=3)
 
 
-def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str) -> Shape:
+def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str, percent: float = 1) -> Shape:
     """The one of as many parameters as the dense one, from shapes in ascending order of size.
 
-    The nearest that there is. ValueError if it differs by more than 1 %.
+    The nearest that there is. ValueError if it differs by more than so much.
     """
     target, best, size = size_of(dense, pictures), None, math.inf
     for shape in shapes:
@@ -237,9 +237,9 @@ def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str) -> Shape:
         if abs(now - target) >= abs(size - target):
             break
         best, size = shape, now
-    if abs(size - target) > target / 100:
+    if abs(size - target) > target * percent / 100:
         raise ValueError(
-            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within 1 %; another "
+            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within {percent:g} %; another "
             "depth, number of features or degree would work"
         )
     return best

@@ -258,16 +258,23 @@ def test_a_result_counts_for_the_unit_it_is_of_alone(tmp_path):
     assert results.of(training.dataclasses.replace(unit, steps=5)) is None
 
 
+@pytest.mark.parametrize("pictures", ["digits", "patches"])
 @pytest.mark.parametrize("grow", ["deeper", "wider"])
-def test_a_sparse_network_has_as_many_parameters(grow):
+def test_a_sparse_network_has_as_many_parameters(grow, pictures):
     training, _ = tiny_unit()
     dense = training.Shape(64, 2)
-    sparse = training.sparse_shape(dense, 8, 2, grow, "digits")
+    sparse = training.sparse_shape(dense, 8, 2, grow, pictures)
     assert (sparse.depth > 2, sparse.features > 64) == ((True, False) if grow == "deeper" else (False, True))
-    shapes = [sparse] if grow == "wider" else [sparse, training.narrow_shape(dense, sparse.depth, "digits")]
-    size = training.size_of(dense, "digits")
-    assert all(abs(training.size_of(shape, "digits") / size - 1) < 0.01 for shape in shapes)
-    assert grow == "wider" or (shapes[1].depth == sparse.depth and shapes[1].features < 64)
+    assert abs(training.size_of(sparse, pictures) / training.size_of(dense, pictures) - 1) < 0.01
+
+
+@pytest.mark.parametrize("pictures", ["digits", "patches"])
+def test_a_narrow_network_has_about_as_many_parameters(pictures):
+    training, _ = tiny_unit()
+    dense = training.Shape(64, 2)
+    narrow = training.narrow_shape(dense, 8, pictures)
+    assert narrow.depth == 8 and narrow.features < 64
+    assert abs(training.size_of(narrow, pictures) / training.size_of(dense, pictures) - 1) < 0.03
 
 
 def test_sizes_that_do_not_fit_are_refused():
