@@ -133,7 +133,7 @@ def units(plan: Plan, results: Results, pictures: str, kinds: tuple[str, ...]) -
 def train_missing(plan: Plan, results: Results, all_pictures: list[str], checkpoints: pathlib.Path) -> None:
     """The two networks that are compared first, on all pictures."""
     parts = [(pictures, MAIN) for pictures in all_pictures]
-    parts += [(pictures, (NARROW,)) for pictures in plan.control if pictures in all_pictures and NARROW in plan.kinds(pictures)]
+    parts += [(pictures, (NARROW,)) for pictures in plan.control if pictures in all_pictures and plan.kinds(pictures) != MAIN]
     with tqdm(total=sum(map(plan.updates, all_pictures)), unit="update") as bar:
         for pictures, kinds in parts:
             for unit in units(plan, results, pictures, kinds):
@@ -320,8 +320,8 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
     sparse = next(iter(networks.values()))[SPARSE].shape
     return (
         f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, "
-        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {plan.search_steps} updates on another "
-        "seed, and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
+        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {plan.search_steps} updates on another seed, "
+        "and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
         f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} features, "
         "as many in each row and column, and the diagonal among them."
     )

@@ -213,11 +213,14 @@ class Results:
 
 @functools.cache
 def sparse_shape(dense: Shape, block: int, degree: int, grow: str, pictures: str) -> Shape:
-    """That of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider"."""
+    """That of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider".
+
+    A block of features more or less is some per cent of the parameters of a wider one.
+    """
     if grow == "deeper":
         return as_large(dense, (Shape(dense.features, depth, block, degree) for depth in itertools.count(dense.depth)), pictures)
     wider = (Shape(features, dense.depth, block, degree) for features in itertools.count(dense.features, block))
-    return as_large(dense, wider, pictures)
+    return as_large(dense, wider, pictures, percent=3)
 
 
 @functools.cache
@@ -239,8 +242,8 @@ def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str, percent: floa
         best, size = shape, now
     if abs(size - target) > target * percent / 100:
         raise ValueError(
-            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within {percent:g} %; another "
-            "depth, number of features or degree would work"
+            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within {percent:g} %; "
+            "another depth, number of features or degree would work"
         )
     return best
 

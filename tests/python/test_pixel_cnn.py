@@ -265,7 +265,7 @@ def test_a_sparse_network_has_as_many_parameters(grow, pictures):
     dense = training.Shape(64, 2)
     sparse = training.sparse_shape(dense, 8, 2, grow, pictures)
     assert (sparse.depth > 2, sparse.features > 64) == ((True, False) if grow == "deeper" else (False, True))
-    assert abs(training.size_of(sparse, pictures) / training.size_of(dense, pictures) - 1) < 0.01
+    assert abs(training.size_of(sparse, pictures) / training.size_of(dense, pictures) - 1) < (0.01 if grow == "deeper" else 0.03)
 
 
 @pytest.mark.parametrize("pictures", ["digits", "patches"])
