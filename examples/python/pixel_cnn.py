@@ -322,8 +322,8 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
         f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, "
         f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {plan.search_steps} updates on another seed, "
         "and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
-        f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} features, "
-        "as many in each row and column, and the diagonal among them."
+        f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} "
+        "features, as many in each row and column, and the diagonal among them."
     )
 
 

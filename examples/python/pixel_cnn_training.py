@@ -242,7 +242,7 @@ def as_large(dense: Shape, shapes: Iterator[Shape], pictures: str, percent: floa
         best, size = shape, now
     if abs(size - target) > target * percent / 100:
         raise ValueError(
-            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, which is not within {percent:g} %; "
+            f"the network nearest to the {target} parameters of the dense one has {size}, {best}, not within {percent:g} %; "
             "another depth, number of features or degree would work"
         )
     return best
