@@ -36,6 +36,7 @@ MAIN = (DENSE, SPARSE)
 NAMES = {DENSE: "the dense network", SPARSE: "the sparse network", NARROW: "the narrow dense network"}
 FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of all blocks, which is timed alone
 RATES = (8e-3, 16e-3, 32e-3, 64e-3)
+STEPS = {"digits": 1000, "patches": 1000}  #: updates in a run
 SEARCH_SEED = 100
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/pixel_cnn"
 CHECKPOINTS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sparsekiln-examples/pixel_cnn"
@@ -53,7 +54,7 @@ class Plan:
     degree: int
     grow: str
     dropout: float
-    steps: int
+    steps: dict[str, int]  #: updates in a run, by pictures
     seeds: int
     control: tuple[str, ...] = ()  #: pictures that a narrow network is trained on
     rates: tuple[float, ...] = RATES
@@ -67,22 +68,21 @@ class Plan:
         sparse = sparse_shape(self.dense, self.block, self.degree, self.grow, pictures)
         return sparse if kind == SPARSE else narrow_shape(self.dense, sparse.depth, pictures)
 
-    @property
-    def search_steps(self) -> int:
+    def search_steps(self, pictures: str) -> int:
         """Updates for each rate that is tried."""
-        return self.steps // 2
+        return self.steps[pictures] // 2
 
     def search(self, pictures: str, kind: str) -> list[Unit]:
-        shape = self.shape(pictures, kind)
-        return [Unit("search", pictures, kind, shape, self.dropout, rate, self.search_steps, SEARCH_SEED) for rate in self.rates]
+        shape, steps = self.shape(pictures, kind), self.search_steps(pictures)
+        return [Unit("search", pictures, kind, shape, self.dropout, rate, steps, SEARCH_SEED) for rate in self.rates]
 
     def comparison(self, pictures: str, kind: str, rate: float) -> list[Unit]:
-        shape = self.shape(pictures, kind)
-        return [Unit("comparison", pictures, kind, shape, self.dropout, rate, self.steps, seed) for seed in range(self.seeds)]
+        shape, steps = self.shape(pictures, kind), self.steps[pictures]
+        return [Unit("comparison", pictures, kind, shape, self.dropout, rate, steps, seed) for seed in range(self.seeds)]
 
     def updates(self, pictures: str) -> int:
         """Those of all runs."""
-        return len(self.kinds(pictures)) * (len(self.rates) * self.search_steps + self.seeds * self.steps)
+        return len(self.kinds(pictures)) * (len(self.rates) * self.search_steps(pictures) + self.seeds * self.steps[pictures])
 
 
 @dataclass
@@ -279,10 +279,16 @@ def overfitted(pictures: str, networks: dict[str, Found]) -> str:
     """What the test has over images of the training, and whether more updates would help."""
     parts = []
     for kind, found in with_runs(networks).items():
-        beyond, every = mean_and_error(found.figures(beyond_training)), len(found.runs)
+        beyond, every = found.figures(beyond_training), len(found.runs)
+        more = mean_and_error(beyond) if statistics.fmean(beyond) > 0 else mean_and_error([-one for one in beyond])
         at_last = sum(best_check(result)["step"] == result["checks"][-1]["step"] for result in found.runs.values())
-        parts.append(f"{beyond} bits more for {NAMES[kind]}, whose last check was its best in {at_last} of {every} runs")
+        parts.append(
+            f"{more} bits {'more' if statistics.fmean(beyond) > 0 else 'fewer'} for {NAMES[kind]}, whose last check was its best in "
+            f"{at_last} of {every} runs"
+        )
     said = f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
+    if all(best_check(one) == one["checks"][-1] for found in networks.values() for one in found.runs.values()):
+        said += " No network had stopped improving: longer training would probably give fewer bits to all."
     if pictures == "patches":
         said += " The parts are from other columns of the photographs, and not equally hard to predict."
     return said
@@ -316,12 +322,12 @@ def setting(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str, 
     machines = {one["machine"] for by_kind in networks.values() for found in by_kind.values() for one in found.runs.values()}
     machines |= {one["machine"] for one in times.values()}
     rates = ", ".join(f"{rate:g}" for rate in plan.rates)
-    batches = " or ".join(f"{BATCHES[pictures]} {pictures}" for pictures in networks)
+    updates = " and ".join(f"{plan.steps[pictures]} updates with {BATCHES[pictures]} {pictures} each" for pictures in networks)
     sparse = next(iter(networks.values()))[SPARSE].shape
     return (
-        f"{'; '.join(sorted(machines))}. {plan.steps} updates with {batches}, dropout of {plan.dropout:g}, "
-        f"mixtures of {MIXTURES} logistics. Learning rates of {rates} were tried for {plan.search_steps} updates on another seed, "
-        "and each network has the one with the fewest bits on the validation. The convolutions of the sparse network have "
+        f"{'; '.join(sorted(machines))}. {updates}, dropout of {plan.dropout:g}, mixtures of {MIXTURES} logistics. "
+        f"Learning rates of {rates} were tried for half of the updates on another seed, and each network has the one with the "
+        "fewest bits on the validation. The convolutions of the sparse network have "
         f"{100 * sparse.degree * sparse.block / sparse.features:.3g} % of their blocks of {sparse.block} × {sparse.block} "
         "features, as many in each row and column, and the diagonal among them."
     )
@@ -385,11 +391,9 @@ def add_options(parser) -> None:
     parser.add_argument("--block", type=int, default=8, help="side of the blocks of the sparse network")
     parser.add_argument("--degree", type=int, default=2, help="with how many blocks each is connected, of each group of features")
     parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
-    parser.add_argument(
-        "--control", nargs="*", choices=list(PICTURES), default=["patches", "digits"], help="pictures of the narrow network"
-    )
+    parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=["digits"], help="pictures of the narrow network")
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--steps", type=int, default=1000, help="updates in a run")
+    parser.add_argument("--steps", type=int, help=f"updates in a run, for all pictures; otherwise {STEPS}")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, help="a folder; results of other options are replaced")
     parser.add_argument("--checkpoints", type=pathlib.Path, default=CHECKPOINTS, help="a folder of what is not finished")
@@ -413,10 +417,11 @@ def main() -> None:
     options = reporting.parse(__doc__, add_options)
     dense = Shape(options.features, options.depth)
     sparse = {"block": options.block, "degree": options.degree, "grow": options.grow}
-    plan = Plan(dense, **sparse, dropout=options.dropout, steps=options.steps, seeds=options.seeds, control=tuple(options.control))
+    steps = {pictures: options.steps or STEPS[pictures] for pictures in PICTURES}
+    plan = Plan(dense, **sparse, dropout=options.dropout, steps=steps, seeds=options.seeds, control=tuple(options.control))
     if not options.short:
         return publish(options, plan, rounds=40)
-    plan = dataclasses.replace(plan, steps=2, seeds=2, rates=RATES[:1])
+    plan = dataclasses.replace(plan, steps=dict.fromkeys(PICTURES, 2), seeds=2, rates=RATES[:1])
     with tempfile.TemporaryDirectory() as folder:
         options.results = options.checkpoints = pathlib.Path(folder)
         options.pictures = options.pictures[:1]

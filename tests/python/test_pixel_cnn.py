@@ -366,14 +366,24 @@ def test_the_conclusion_follows_from_the_seeds(example, sparse, words):
 
 def test_what_is_missing_or_overfitted_is_said(example):
     training, _ = tiny_unit()
-    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, 2000, 3)
+    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, {"digits": 2000}, 3)
     networks = found_with(example, {0: 2.0, 1: 2.03}, {1: 1.95})
     said = example.described(plan, {"digits": networks}, {})
     assert "Runs of the dense network on digits are missing: seed 2." in said
     assert "Runs of the sparse network on digits are missing: seeds 0, 2." in said
     assert "0.200 ± 0.000 bits more for the dense network, whose last check was its best in 0 of 2 runs" in said
     assert "| digits   | dense   | 64       | 2               | 1,000      | 0.016         | 2.015 ± 0.015 | 2.115 ± 0.015 " in said
+    assert "2000 updates with 32 digits each" in said and "had stopped improving" not in said
     assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
+
+
+def test_a_test_that_is_easier_and_networks_that_still_improve(example):
+    networks = found_with(example, {0: 2.0}, {0: 1.9})
+    for found in networks.values():
+        found.runs[0]["checks"] = [{"step": 1, "training": 2.5, "validation": 2.0}]
+    said = example.overfitted("patches", networks)
+    assert "0.500 bits fewer for the dense network, whose last check was its best in 1 of 1 runs" in said
+    assert "No network had stopped improving" in said and "other columns of the photographs" in said
 
 
 @pytest.mark.parametrize("rate, words", [(8e-3, "smallest"), (64e-3, "largest")])
@@ -384,7 +394,7 @@ def test_a_best_rate_at_the_edge_is_said(example, rate, words):
 
 def test_results_of_the_search_decide_the_rate(example, tmp_path):
     training, _ = tiny_unit()
-    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, 8, 2)
+    plan = example.Plan(training.Shape(64, 2), 8, 2, "deeper", 0.2, {"digits": 8}, 2)
     results = training.Results(tmp_path)
     keep = lambda unit, bits: results.keep(
         unit.name, {"unit": training.dataclasses.asdict(unit), "checks": [{"validation": bits}, {"validation": bits + 1}]}
