@@ -288,7 +288,7 @@ def overfitted(pictures: str, networks: dict[str, Found]) -> str:
         )
     said = f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
     if all(best_check(one) == one["checks"][-1] for found in networks.values() for one in found.runs.values()):
-        said += " No network had stopped improving: longer training would probably give fewer bits to all."
+        said += " No network had stopped improving, and longer training would probably help all."
     if pictures == "patches":
         said += " The parts are from other columns of the photographs, and not equally hard to predict."
     return said
