@@ -280,12 +280,10 @@ def overfitted(pictures: str, networks: dict[str, Found]) -> str:
     parts = []
     for kind, found in with_runs(networks).items():
         beyond, every = found.figures(beyond_training), len(found.runs)
-        more = mean_and_error(beyond) if statistics.fmean(beyond) > 0 else mean_and_error([-one for one in beyond])
+        words = "more" if statistics.fmean(beyond) > 0 else "fewer"
+        bits = mean_and_error(beyond if words == "more" else [-one for one in beyond])
         at_last = sum(best_check(result)["step"] == result["checks"][-1]["step"] for result in found.runs.values())
-        parts.append(
-            f"{more} bits {'more' if statistics.fmean(beyond) > 0 else 'fewer'} for {NAMES[kind]}, whose last check was its best in "
-            f"{at_last} of {every} runs"
-        )
+        parts.append(f"{bits} bits {words} for {NAMES[kind]}, whose last check was its best in {at_last} of {every} runs")
     said = f"On {pictures}, the test has, in comparison with images of the training, {'; '.join(parts)}."
     if all(best_check(one) == one["checks"][-1] for found in networks.values() for one in found.runs.values()):
         said += " No network had stopped improving, and longer training would probably help all."
