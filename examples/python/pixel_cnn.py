@@ -160,8 +160,8 @@ def take_times(plan: Plan, results: Results, pictures: str, rounds: int) -> None
     shapes = timed_shapes(plan, pictures)
     timed = [Unit("time", pictures, kind, shape, plan.dropout, 1e-4, rounds, SEARCH_SEED) for kind, shape in shapes.items()]
     split = timed[0].split()
-    size = BATCHES[pictures]
-    batches = [split.training[first : first + size] for first in range(0, rounds * size, size)]
+    whole = [one for one in split.training.split(BATCHES[pictures]) if len(one) == BATCHES[pictures]]
+    batches = [whole[number % len(whole)] for number in range(rounds)]
     times = turns.take_turns(f"times, {pictures}", [step_of(unit) for unit in timed], batches)
     results.keep(
         f"{pictures}-times",
@@ -244,25 +244,47 @@ def of_what_shape(shape: Shape, other: Shape) -> str:
     return " and ".join(said)
 
 
+def fewer_bits(networks: dict[str, Found], other: str) -> list[float]:
+    """By how many bits the sparse network is better than another one on the test, for each seed that both were trained with."""
+    sparse, reference = networks[SPARSE].runs, networks[other].runs
+    return [best_test(reference[seed]) - best_test(sparse[seed]) for seed in sorted(sparse.keys() & reference.keys())]
+
+
+def is_better(fewer: list[float]) -> bool:
+    """By more than two standard errors, of two seeds or more."""
+    return len(fewer) > 1 and statistics.fmean(fewer) > 2 * standard_error(fewer)
+
+
 def compared(pictures: str, networks: dict[str, Found], other: str = DENSE) -> str:
     """How the sparse network differs from another one on the test, with the seeds that both were trained with."""
-    sparse, reference = networks[SPARSE], networks[other]
-    seeds = sorted(sparse.runs.keys() & reference.runs.keys())
-    if not seeds:
+    fewer = fewer_bits(networks, other)
+    if not fewer:
         return f"On {pictures}, {NAMES[SPARSE]} and {NAMES[other]} have no seed in common."
-    fewer = [best_test(reference.runs[seed]) - best_test(sparse.runs[seed]) for seed in seeds]
     mean = statistics.fmean(fewer)
     said = (
-        f"On {pictures}, {NAMES[SPARSE]}, of {of_what_shape(sparse.shape, reference.shape)}, has {abs(mean):.3f} bits a dimension "
-        f"{'fewer' if mean > 0 else 'more'} than {NAMES[other]}"
+        f"On {pictures}, {NAMES[SPARSE]}, of {of_what_shape(networks[SPARSE].shape, networks[other].shape)}, has {abs(mean):.3f} "
+        f"bits a dimension {'fewer' if mean > 0 else 'more'} than {NAMES[other]}"
     )
-    if len(seeds) == 1:
+    if len(fewer) == 1:
         return f"{said} with the one seed that both were trained with, which tells nothing of others."
     error, better = standard_error(fewer), sum(one > 0 for one in fewer)
-    said += f" (standard error of the differences of {len(seeds)} seeds {error:.3f}; fewer with {better} of them)"
+    said += f" (standard error of the differences of {len(fewer)} seeds {error:.3f}; fewer with {better} of them)"
     if abs(mean) > 2 * error:
         return f"**{said}: it is {'better' if mean > 0 else 'worse'} by more than two standard errors.**"
     return f"**{said}: no difference of more than two standard errors.**"
+
+
+def due_to_depth(pictures: str, networks: dict[str, Found]) -> list[str]:
+    """What a narrow network tells of a gain over the dense one."""
+    if len(fewer_bits(networks, NARROW) if NARROW in networks else []) < 2 or not is_better(fewer_bits(networks, DENSE)):
+        return []
+    if is_better(fewer_bits(networks, NARROW)):
+        return [
+            f"On {pictures}, depth alone does not explain the gain over {NAMES[DENSE]}: {NAMES[NARROW]} is as deep and gains less."
+        ]
+    return [
+        f"On {pictures}, the gain over {NAMES[DENSE]} is one that depth alone gives, too: no further gain of sparse features was found."
+    ]
 
 
 def at_the_edge(pictures: str, networks: dict[str, Found]) -> list[str]:
@@ -348,6 +370,7 @@ def described(plan: Plan, networks: dict[str, dict[str, Found]], times: dict[str
     said = [
         compared(pictures, one, other) for pictures, one in whole.items() for other in with_runs(one) if other != SPARSE
     ]  # fmt: skip
+    said += [sentence for pictures, one in whole.items() for sentence in due_to_depth(pictures, one)]
     further = [overfitted(pictures, one) for pictures, one in whole.items()]
     further += [timed(pictures, times[pictures]) for pictures in whole if pictures in times]
     further += [sentence for pictures, one in whole.items() for sentence in at_the_edge(pictures, one)]
@@ -373,7 +396,7 @@ def drawn(networks: dict[str, dict[str, Found]]):
                 bits = np.array([[one[part] for one in run_checks] for run_checks in checks]).mean(0)
                 axes.plot(steps, bits, line, color=color, linewidth=1, label=f"{kind}, {part}")
         lowest, highest = axes.get_ylim()
-        axes.set(title=pictures, xlabel="updates", ylim=(lowest, min(highest, lowest + 1.5)))
+        axes.set(title=pictures, xlabel="updates", ylim=(lowest, min(highest, lowest + 3)))
     panels[0, 0].set(ylabel="bits a dimension")
     panels[0, 0].legend()
     return figure

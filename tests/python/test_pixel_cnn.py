@@ -377,6 +377,25 @@ def test_what_is_missing_or_overfitted_is_said(example):
     assert "have 25 % of their blocks of 8 × 8 features" in said and "learning rate that was tried" not in said
 
 
+@pytest.mark.parametrize(
+    "narrow, words",
+    [
+        ((1.95, 1.99, 2.02), "does not explain the gain over the dense network"),
+        ((1.89, 1.92, 1.95), "depth alone gives, too"),
+        ((1.84, 1.86, 1.88), "depth alone gives, too"),
+        ((1.95,), None),
+        ((), None),
+    ],
+)
+def test_a_narrow_network_tells_what_depth_gives(example, narrow, words):
+    dense, sparse = dict(enumerate((2.00, 2.03, 2.07))), dict(enumerate((1.90, 1.92, 1.95)))
+    networks = found_with(example, dense, sparse)
+    networks["narrow"] = found_with(example, dict(enumerate(narrow)), {})["dense"]
+    said = example.due_to_depth("digits", networks)
+    assert words in said[0] if words else not said
+    assert not example.due_to_depth("digits", found_with(example, dense, {0: 2.1, 1: 2.2, 2: 2.1}) | {"narrow": networks["narrow"]})
+
+
 def test_a_test_that_is_easier_and_networks_that_still_improve(example):
     networks = found_with(example, {0: 2.0}, {0: 1.9})
     for found in networks.values():
