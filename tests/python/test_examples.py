@@ -20,6 +20,7 @@ _NEEDS = {
     "small_world_lstm": _PLOTS | {"bible"},
     "moving_blocks": _PLOTS | {"sklearn"},
     "prune_residual_network": _PLOTS | {_CLOTHES},
+    "pixel_cnn": _PLOTS | {"sklearn"},
 }
 
 
