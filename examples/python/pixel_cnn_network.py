@@ -194,7 +194,7 @@ class LogisticMixture(NamedTuple):
 
 
 def log_probability(x: Tensor, mean: Tensor, log_scale: Tensor, levels: int) -> Tensor:
-    """Of the level at x, a number from −1 to 1: the logarithm of what a logistic distribution has nearer to it than to others.
+    """That of the level at x, a number from −1 to 1: the logarithm of what a logistic distribution has nearer to it than to others.
 
     σ(upper) − σ(lower) = σ(upper) · σ(−lower) · (1 − e^(lower − upper)) is exact where the difference of nearly equal numbers
     is not. The first level has all that is below, the last one all that is above.

@@ -34,7 +34,7 @@ def digits(seed: int) -> Split:
 
 @functools.cache
 def patches(seed: int) -> Split:
-    """Of 16×16 pixels in colour. Those to train on are at places that the seed draws, and overlap; others lie side by side.
+    """Patches of 16×16 pixels in colour. Those to train on are at places that the seed draws, and overlap; others lie side by side.
 
     The parts are from separate columns of the photographs, so that none shares a pixel with another.
     """

@@ -55,7 +55,7 @@ Bytes needed_bytes(const Spmm& problem, std::int32_t threads, std::int64_t n, st
   const Epilogue& ends = *problem.normalisation;
   const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
   const std::int64_t groups = problem.groups_of_sums();
-  const std::int64_t features = cuda::normalised_features(problem);
+  const std::int64_t features = problem.normalised_features();
   const std::int64_t matrix = features * element;
   const std::int64_t state = features * 4;
   const std::int64_t multiplier = ends.multiply ? matrix : 0;

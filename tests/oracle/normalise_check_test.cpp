@@ -78,7 +78,7 @@ class Kernel {
         fault_(fault),
         output_(output),
         groups_(static_cast<std::size_t>(product_.groups_of_sums())),
-        features_(static_cast<std::size_t>(features_of_group(product_))) {}
+        features_(static_cast<std::size_t>(product_.normalised_features())) {}
 
   void run() {
     const Reference sums = reference(product_, inputs_.operands(), 0, inputs_.n, false);
@@ -415,7 +415,7 @@ TEST_CASE("a batch row with an Inf or NaN among its sums is all NaN, and others 
 TEST_CASE("statistics for a gradient are those of its sums, of which some rows are zeros") {
   const Problem problem = sample(Operation::grad_input, "layer_norm+lstm", DType::f32);
   const HostNormalisation inputs = inputs_of(problem).normalisation;
-  const std::int64_t features = features_of_group(problem);
+  const std::int64_t features = Spmm(problem).normalised_features();
   std::int64_t zeros = 0;
   for (std::int64_t n = 0; n < 7; ++n)
     for (std::int64_t group = 0; group < 4; ++group) {
