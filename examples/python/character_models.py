@@ -46,7 +46,18 @@ class Network:
     def sparse(self) -> bool:
         return self.row is not None
 
+    @property
+    def density(self) -> float:
+        return self.row * self.block / self.hidden if self.sparse else 1.0
+
+    @property
+    def in_words(self) -> str:
+        """Such as "small world of 768 units, 5 internal steps"."""
+        kind = "small world" if self.sparse else "dense"
+        return f"{kind} of {self.hidden} units, {self.internal_steps} internal step{'s' if self.internal_steps > 1 else ''}"
+
     def __str__(self) -> str:
+        """Its name in files."""
         kind = f"sparse{self.row}x{self.block}" if self.sparse else "dense"
         choices = ("" if self.normalised else "-unnormalised") + ("" if self.identity else "-normal")
         return f"{kind}-{self.hidden}-{self.internal_steps}{choices}"
