@@ -265,7 +265,8 @@ def report(scores: Scores, findings: Findings) -> str:
         f"{sentences}each is classified by a ridge classifier that was fitted to the other {FOLDS - 1} of {FOLDS} parts. "
         f"Features are the state after the last character of a sentence, of averaged weights, or square roots of counts; ± is the "
         f"standard error over seeds.\n\n{reporting.table(header, table)}\n\n"
-        f"The small-world network with tanh(c) against each dense one of as many parameters, with 95 % intervals of bootstrap samples of sentences, which take the trained networks as given:\n\n{said}"
+        f"The small-world network with tanh(c) against each dense one of as many parameters, with 95 % intervals of bootstrap "
+        f"samples of sentences, which take the trained networks as given:\n\n{said}"
     )
 
 

@@ -161,8 +161,8 @@ def setting(findings: Findings, characters: int) -> str:
     return (
         f"{machine}{characters:,} characters; the last {100 * TEST:g} % are the test part, and the {100 * VALIDATION:g} % before "
         f"them the validation part, on which learning rates are chosen. {plan.steps} steps of {STREAMS} × {WINDOW} characters, "
-        f"which is {epochs:.2g} times the training part. The layers of the small-world network have {100 * wide.density:.2g} % of their "
-        f"blocks, of {wide.block} × {wide.block}. These figures are of {len(findings.results)} runs. ± is the standard error "
+        f"which is {epochs:.2g} times the training part. The layers of the small-world network have {100 * wide.density:.2g} % of "
+        f"their blocks, of {wide.block} × {wide.block}. These figures are of {len(findings.results)} runs. ± is the standard error "
         f"over seeds, each of which has its own layouts, first weights and place to begin in the text. Times are of one core: "
         f"medians of rounds in which all networks take turns. “Test” and “validation” are bits a character at the end."
     )
@@ -191,7 +191,8 @@ def plot(findings: Findings):
     left.set(xlabel="steps", ylabel="bits a character, validation")
     right.set(xlabel="seconds of training")
     left.set_ylim(top=min(left.get_ylim()[1], 3))
-    left.legend()
+    if findings.compared:
+        left.legend()
     return figure
 
 
