@@ -101,8 +101,8 @@ class SmallWorldLSTM(torch.nn.Module):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
             h, c = hx[0][0], hx[1][0].to(state_type(m.dtype))
         steps = []
-        for step in range(x.shape[0]):
-            h, c = self._step(h, c, m[step], a[step])
+        for m_of_step, a_of_step in zip(m.unbind(), a.unbind()):  # a select for each would have a gradient of all steps
+            h, c = self._step(h, c, m_of_step, a_of_step)
             steps.append(h)
         y = torch.stack(steps) if steps else m.new_empty((0, n, self.hidden_size))
         return y, (h.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
@@ -122,8 +122,8 @@ class SmallWorldLSTM(torch.nn.Module):
             else:
                 h = torch.relu(h + a if number == 1 else h)
         z = self.gates(h).unflatten(-1, (GATES, self.hidden_size))
-        z = torch.nn.functional.layer_norm(z, (self.hidden_size,), None, None, _EPSILON) * self.gate_gains + self.gate_biases
-        i, f, o, u = z.unbind(-2)
+        z = torch.nn.functional.layer_norm(z, (self.hidden_size,), None, None, _EPSILON)
+        i, f, o, u = torch.addcmul(self.gate_biases, z, self.gate_gains).unbind(-2)
         u = torch.nn.functional.dropout(torch.tanh(u), self.dropout, self.training)
         c = torch.sigmoid(f).to(c.dtype) * c + (torch.sigmoid(i) * u).to(c.dtype)
         return torch.sigmoid(o) * torch.tanh(c).to(h.dtype), c
