@@ -84,7 +84,7 @@ class Sentences:
     def read(cls, archive: pathlib.Path, alphabet: str, most: int | None = None) -> "Sentences":
         """Those of the archive, or about `most` of them, but for neutral ones and what is empty."""
         found = rated(archive)
-        chosen = found[:: max(1, len(found) // most)] if most else found  # the order is by rating
+        chosen = found[:: max(1, len(found) // most)] if most else found  # favourable ones come first
         kept = [(spelled(text, alphabet), rating > 0) for text, rating in chosen if rating]
         kept = [one for one in kept if one[0]]
         return cls([text for text, _ in kept], np.array([favourable for _, favourable in kept]))

@@ -15,7 +15,7 @@ import turns
 from character_models import Network, Result, Run, Text, Trainer, Training
 
 RESULTS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/examples/small_world_lstm"
-RATES = 4e-3, 8e-3  # the first to be tried; then on in factors of 2 while the best one is at the edge
+RATES = 8e-3, 16e-3  # the first to be tried; then on in factors of 2 while the best one is at the edge
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # standard errors of a 95 % interval, by count
 
 
@@ -26,7 +26,7 @@ class Plan:
     characters: int  # in the alphabet
     wide: Network = Network(hidden=768, internal_steps=5, row=3, block=16)
     between: int = 384  # units of the sparse network of a width between
-    steps: int = 1200
+    steps: int = 800
     search: int = 400  # steps of the runs that choose a rate, and of the comparison of parts
     seeds: int = 3
     limits: tuple[float, float] = (2.5e-4, 6.4e-2)  # of learning rates

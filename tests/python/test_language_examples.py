@@ -229,7 +229,7 @@ def _findings(bits, steps=8):
     plan = Plan(63, steps=steps)
     results = []
     for network, of_network in zip(plan.compared, bits):
-        for run, value in zip([plan.searches(network, 4e-3), *plan.trainings(network, 4e-3)], [of_network[0], *of_network]):
+        for run, value in zip([plan.searches(network, 8e-3), *plan.trainings(network, 8e-3)], [of_network[0], *of_network]):
             results.append(Result(run, 1000, 1000, {run.steps // 2: value + 1, run.steps: value}, [value] * 3, 100))
     return Findings(plan, results, {"step_ms": {str(network): ms for network, ms in zip(plan.compared, (200.0, 100.0, 50.0))}})
 
