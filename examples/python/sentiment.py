@@ -181,15 +181,15 @@ def untrained(network: Network) -> str:
 
 
 def score_all(scores: Scores, sentences: Sentences, text: Text, trainer: Trainer, plan: Plan, results: list[Result]) -> None:
-    """The scores of all networks, of those before training, and of what needs no network."""
+    """The scores of all networks, of what needs no network, and of networks before training."""
     for result in results:
         name = result.run.name
         scores.score(name, sentences, lambda: states(trainer.model(result.run), text.alphabet, sentences.texts, name))
+    for name, of_words in (("characters", False), ("words", True)):
+        scores.score(name, sentences, lambda: {"count": counts(sentences.texts, of_words)})
     for network in plan.compared:
         model = CharacterModel(len(text.alphabet), network, 0)
         scores.score(untrained(network), sentences, lambda: states(model, text.alphabet, sentences.texts, untrained(network)))
-    for name, of_words in (("characters", False), ("words", True)):
-        scores.score(name, sentences, lambda: {"count": counts(sentences.texts, of_words)})
 
 
 # ---- what they say ----

@@ -58,7 +58,7 @@ def conclusion(findings: Findings) -> str:
     return (
         f"**The small-world network, {wide.hidden / best.hidden:.1f} times as wide, has {size} bits a character "
         f"{'fewer' if more.value < 0 else 'more'} on the test part than the dense one that is better on the validation part "
-        f"({best.in_words}): {verdict(more)}.** {contributions(findings)} {over_seconds(findings, best)}".rstrip()
+        f"({best.in_words}): {verdict(more)}.** {contributions(findings)} {over_steps(findings, best)} {over_seconds(findings, best)}".rstrip()
     )
 
 
@@ -73,6 +73,17 @@ def contributions(findings: Findings) -> str:
         f"Two changes lead from the dense network of 1 internal step to it. {deep.internal_steps} internal steps instead of 1, for "
         f"which {ordinary.hidden} units become {deep.hidden}, change the bits by {deeper:+} ({verdict(deeper)}); sparse layers, "
         f"with which {deep.hidden} units become {wide.hidden}, by {wider:+} ({verdict(wider)})."
+    )
+
+
+def over_steps(findings: Findings, dense: Network) -> str:
+    """Whether the difference of the two grows or shrinks over the steps."""
+    sparse, other = findings.checked(findings.plan.wide), findings.checked(dense)
+    steps = [step for step in sparse if step in other]
+    middle, end = (sparse[step].value - other[step].value for step in (steps[(len(steps) - 1) // 2], steps[-1]))
+    return (
+        f"On the validation part the difference is {end:+.3f} after {steps[-1]} steps and was {middle:+.3f} after "
+        f"{steps[(len(steps) - 1) // 2]}; it {'grew' if abs(end) > abs(middle) else 'shrank'}."
     )
 
 
