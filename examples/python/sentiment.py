@@ -259,7 +259,7 @@ def report(scores: Scores, findings: Findings) -> str:
     table = rows(scores, findings)
     some = scores.find("characters")
     sentences = f"{len(some.right['count'])} sentences, neutral ones left out; " if some else ""
-    lines = [against(scores, findings, network) for network in findings.plan.compared if not network.sparse]
+    lines = [against(scores, findings, network) for network in findings.compared if not network.sparse]
     said = "\n".join(line for line in lines if line) or "Networks to compare are missing among the runs."
     return (
         f"{sentences}each is classified by a ridge classifier that was fitted to the other {FOLDS - 1} of {FOLDS} parts. "

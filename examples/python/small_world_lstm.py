@@ -54,12 +54,27 @@ def conclusion(findings: Findings) -> str:
     more = paired(findings.trained(wide), findings.trained(best))
     if not more.count:
         return "No seed has runs of both networks to compare."
-    size = str(Mean(abs(more.value), more.error, more.count))
-    return (
-        f"**The small-world network, {wide.hidden / best.hidden:.1f} times as wide, has {size} bits a character "
-        f"{'fewer' if more.value < 0 else 'more'} on the test part than the dense one that is better on the validation part "
-        f"({best.in_words}): {verdict(more)}.** {contributions(findings)} {over_steps(findings, best)} {over_seconds(findings, best)}".rstrip()
+    headline = (
+        f"**The small-world network of {wide.internal_steps} internal steps, {wide.hidden / best.hidden:.1f} times as wide, has "
+        f"{in_amount(more)} on the test part than the dense one that is better on the validation part ({best.in_words}): "
+        f"{verdict(more)}.**"
     )
+    said = [shallow_one(findings, best), contributions(findings), over_steps(findings, best), over_seconds(findings, best)]
+    return " ".join([headline, *filter(None, said)])
+
+
+def in_amount(more: Mean) -> str:
+    """Such as "0.020 ± 0.005 bits a character fewer"."""
+    return f"{Mean(abs(more.value), more.error, more.count)} bits a character {'fewer' if more.value < 0 else 'more'}"
+
+
+def shallow_one(findings: Findings, dense: Network) -> str:
+    """How the small world of 1 internal step compares with that dense network."""
+    shallow = findings.plan.kinds[1]
+    more = paired(findings.trained(shallow), findings.trained(dense))
+    if not more.count:
+        return ""
+    return f"The {shallow.in_words}, has {in_amount(more)} than that one: {verdict(more)}."
 
 
 def contributions(findings: Findings) -> str:
@@ -70,8 +85,8 @@ def contributions(findings: Findings) -> str:
     if not deeper.count or not wider.count:
         return ""
     return (
-        f"Two changes lead from the dense network of 1 internal step to it. {deep.internal_steps} internal steps instead of 1, for "
-        f"which {ordinary.hidden} units become {deep.hidden}, change the bits by {deeper:+} ({verdict(deeper)}); sparse layers, "
+        f"Two changes lead from the dense network of 1 internal step to the small world of {deep.internal_steps}. "
+        f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the bits by {deeper:+} ({verdict(deeper)}); sparse layers, "
         f"with which {deep.hidden} units become {wide.hidden}, by {wider:+} ({verdict(wider)})."
     )
 
@@ -82,8 +97,8 @@ def over_steps(findings: Findings, dense: Network) -> str:
     steps = [step for step in sparse if step in other]
     middle, end = (sparse[step].value - other[step].value for step in (steps[(len(steps) - 1) // 2], steps[-1]))
     return (
-        f"On the validation part the difference is {end:+.3f} after {steps[-1]} steps and was {middle:+.3f} after "
-        f"{steps[(len(steps) - 1) // 2]}; it {'grew' if abs(end) > abs(middle) else 'shrank'}."
+        f"On the validation part its difference to the better dense one is {end:+.3f} after {steps[-1]} steps and was "
+        f"{middle:+.3f} after {steps[(len(steps) - 1) // 2]}; it {'grew' if abs(end) > abs(middle) else 'shrank'}."
     )
 
 
@@ -93,7 +108,7 @@ def over_seconds(findings: Findings, dense: Network) -> str:
     seconds = {network: findings.step_ms(network) * plan.steps / 1000 for network in (plan.wide, dense)}
     if any(map(math.isnan, seconds.values())):
         return ""
-    said = f"Its training takes {seconds[plan.wide]:.0f} s, that of the dense one {seconds[dense]:.0f} s."
+    said = f"The training of the one takes {seconds[plan.wide]:.0f} s, that of the other {seconds[dense]:.0f} s."
     sooner, later = sorted(seconds, key=seconds.get)
     reached = [step for step in findings.checked(later) if step * findings.step_ms(later) / 1000 <= seconds[sooner]]
     if not reached or reached[-1] == plan.steps:
@@ -172,10 +187,10 @@ def setting(findings: Findings, characters: int) -> str:
     return (
         f"{machine}{characters:,} characters; the last {100 * TEST:g} % are the test part, and the {100 * VALIDATION:g} % before "
         f"them the validation part, on which learning rates are chosen. {plan.steps} steps of {STREAMS} × {WINDOW} characters, "
-        f"which is {epochs:.2g} times the training part. The layers of the small-world network have {100 * wide.density:.2g} % of "
-        f"their blocks, of {wide.block} × {wide.block}. These figures are of {len(findings.results)} runs. ± is the standard error "
-        f"over seeds, each of which has its own layouts, first weights and place to begin in the text. Times are of one core: "
-        f"medians of rounds in which all networks take turns. “Test” and “validation” are bits a character at the end."
+        f"which is {epochs:.2g} times the training part. The layers of the small world with {wide.internal_steps} internal "
+        f"steps have {100 * wide.density:.2g} % of their blocks, of {wide.block} × {wide.block}. These figures are of "
+        f"{len(findings.results)} runs. ± is the standard error over seeds, each of which has its own layouts, first weights and "
+        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns. “Test” and “validation” are bits a character at the end."
     )
 
 

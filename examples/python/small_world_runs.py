@@ -44,9 +44,9 @@ class Plan:
         return self.wide, self.sparse(internal_steps=1), self.dense(steps), self.dense(1)
 
     @property
-    def compared(self) -> list[Network]:
-        """The networks that the experiment is about."""
-        return [self.wide, *self.kinds[2:]]
+    def compared(self) -> tuple[Network, ...]:
+        """The networks that have long runs."""
+        return self.kinds
 
     @property
     def narrower(self) -> Network:
@@ -56,7 +56,7 @@ class Plan:
     def parts(self) -> list[Network]:
         """The networks that show what each part does."""
         normalised = [replace(kind, normalised=kept) for kind in self.kinds for kept in (True, False)]
-        return [*normalised, self.narrower, *(replace(one, identity=False) for one in self.compared)]
+        return [*normalised, self.narrower, *(replace(one, identity=False) for one in self.kinds if one != self.kinds[1])]
 
     def searches(self, network: Network, rate: float) -> Run:
         return Run(network, rate, self.search)
@@ -151,7 +151,7 @@ class Findings:
 
     @property
     def compared(self) -> list[Network]:
-        """Those networks of the experiment that have a long run."""
+        """Those of the plan that have a long run."""
         return [network for network in self.plan.compared if self.trained(network)]
 
     def searched(self, network: Network) -> list[Result]:
