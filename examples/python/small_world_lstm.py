@@ -86,8 +86,8 @@ def contributions(findings: Findings) -> str:
         return ""
     return (
         f"Two changes lead from the dense network of 1 internal step to the small world of {deep.internal_steps}. "
-        f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the bits by {deeper:+} ({verdict(deeper)}); sparse layers, "
-        f"with which {deep.hidden} units become {wide.hidden}, by {wider:+} ({verdict(wider)})."
+        f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the "
+        f"bits by {deeper:+} ({verdict(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by {wider:+} ({verdict(wider)})."
     )
 
 
@@ -190,7 +190,8 @@ def setting(findings: Findings, characters: int) -> str:
         f"which is {epochs:.2g} times the training part. The layers of the small world with {wide.internal_steps} internal "
         f"steps have {100 * wide.density:.2g} % of their blocks, of {wide.block} × {wide.block}. These figures are of "
         f"{len(findings.results)} runs. ± is the standard error over seeds, each of which has its own layouts, first weights and "
-        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns. “Test” and “validation” are bits a character at the end."
+        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns. “Test” and "
+        f"“validation” are bits a character at the end."
     )
 
 
