@@ -87,7 +87,8 @@ def contributions(findings: Findings) -> str:
     return (
         f"Two changes lead from the dense network of 1 internal step to the small world of {deep.internal_steps}. "
         f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the "
-        f"bits by {deeper:+} ({verdict(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by {wider:+} ({verdict(wider)})."
+        f"bits by {deeper:+} ({verdict(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by "
+        f"{wider:+} ({verdict(wider)})."
     )
 
 
@@ -182,7 +183,9 @@ def spread(findings: Findings) -> str:
 def setting(findings: Findings, characters: int) -> str:
     """What was done, in words."""
     plan, wide = findings.plan, findings.plan.wide
-    machine = f"{findings.times['machine']}. " if "machine" in findings.times else ""
+    times = findings.times
+    machine = f"{times['machine']}. " if "machine" in times else ""
+    load = f", while {times['load']:.1f} processes on average wanted the {times['cores']} cores" if "load" in times else ""
     epochs = plan.steps * STREAMS * WINDOW / (characters * (1 - TEST - VALIDATION))
     return (
         f"{machine}{characters:,} characters; the last {100 * TEST:g} % are the test part, and the {100 * VALIDATION:g} % before "
@@ -190,7 +193,7 @@ def setting(findings: Findings, characters: int) -> str:
         f"which is {epochs:.2g} times the training part. The layers of the small world with {wide.internal_steps} internal "
         f"steps have {100 * wide.density:.2g} % of their blocks, of {wide.block} × {wide.block}. These figures are of "
         f"{len(findings.results)} runs. ± is the standard error over seeds, each of which has its own layouts, first weights and "
-        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns. “Test” and "
+        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns{load}. “Test” and "
         f"“validation” are bits a character at the end."
     )
 

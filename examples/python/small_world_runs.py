@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import os
 import pathlib
 import statistics
 from collections.abc import Iterable
@@ -93,12 +94,13 @@ def train_parts(trainer: Trainer, plan: Plan) -> None:
 
 
 def time_all(networks: Iterable[Network], text: Text, file: pathlib.Path, rounds: int) -> None:
-    """Writes the milliseconds that a step of training takes: medians of rounds in which all networks take turns."""
+    """Writes the milliseconds that a step of training takes: medians of rounds in which all networks take turns. Also the load."""
     trainings = [Training(Run(network, 1e-3, rounds), text) for network in networks]
     windows = list(itertools.islice(text.windows_of(0), rounds))
     times = np.median(turns.take_turns("timing", [one.advance for one in trainings], windows), axis=0)
     steps = {str(one.run.network): round(float(ms), 1) for one, ms in zip(trainings, times)}
-    file.write_text(json.dumps({"machine": reporting.machine(), "rounds": rounds, "step_ms": steps}, indent=1) + "\n")
+    beside = {"load": round(os.getloadavg()[0], 1), "cores": os.cpu_count()}
+    file.write_text(json.dumps({"machine": reporting.machine(), **beside, "rounds": rounds, "step_ms": steps}, indent=1) + "\n")
 
 
 # ---- what came of them ----
