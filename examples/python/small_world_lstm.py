@@ -250,7 +250,9 @@ def work(options) -> None:
         train_parts(trainer, plan)
     timing = options.results / "timing.json"
     if options.time or not (options.write or timing.exists()):
-        time_all(dict.fromkeys([*plan.compared, *plan.parts]), text, timing, 2 if options.short else 15)
+        untimed = Findings.read(plan, options.results)
+        networks = [network for network in dict.fromkeys([*plan.compared, *plan.parts]) if untimed.searched(network)]
+        time_all(networks, text, timing, 2 if options.short else 15)
     findings = Findings.read(plan, options.results)
     described = "bits a character of the small-world and the dense networks, over steps and over seconds of training"
     reporting.publish(options, "small_world_lstm", report(findings, text.characters), plot(findings), described)
