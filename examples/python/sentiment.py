@@ -254,6 +254,19 @@ def against(scores: Scores, findings: Findings, network: Network) -> str | None:
     return f"- {network.in_words}: {amount}, {of_seeds}: **{said}**. {seeds}."
 
 
+def beside_counts(scores: Scores, findings: Findings) -> str:
+    """Which networks do better than counts of characters, which need no training."""
+    if not (counted := scores.find("characters")):
+        return ""
+    least = counted.right["count"].mean()
+    by_network = {network: of_network(scores, findings, network).values() for network in findings.compared}
+    shares = {network: np.mean([one.right[STATES[0]].mean() for one in found]) for network, found in by_network.items() if found}
+    better = [network.in_words for network, share in shares.items() if share > least]
+    if not better:
+        return "**No network's state tells more of sentiment than counts of characters do.**"
+    return f"More than counts of characters tells the state of: {'; '.join(better)}."
+
+
 def report(scores: Scores, findings: Findings) -> str:
     header = ["features", "how many", "seeds", "tanh(c), % right", "h, % right", "tanh(c) before training, % right"]
     table = rows(scores, findings)
@@ -266,7 +279,7 @@ def report(scores: Scores, findings: Findings) -> str:
         f"Features are the state after the last character of a sentence, of averaged weights, or square roots of counts; ± is the "
         f"standard error over seeds.\n\n{reporting.table(header, table)}\n\n"
         f"The small-world network with tanh(c) against each dense one of as many parameters, with 95 % intervals of bootstrap "
-        f"samples of sentences, which take the trained networks as given:\n\n{said}"
+        f"samples of sentences, which take the trained networks as given:\n\n{said}\n\n{beside_counts(scores, findings)}".rstrip()
     )
 
 
