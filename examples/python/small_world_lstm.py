@@ -98,7 +98,8 @@ def over_steps(findings: Findings, dense: Network) -> str:
     steps = [step for step in sparse if step in other]
     middle, end = (sparse[step].value - other[step].value for step in (steps[(len(steps) - 1) // 2], steps[-1]))
     return (
-        f"On the validation part its difference to the better dense one is {end:+.3f} after {steps[-1]} steps and was "
+        f"On the validation part, the small world of {findings.plan.wide.internal_steps} differs from the better dense one by "
+        f"{end:+.3f} after {steps[-1]} steps and was "
         f"{middle:+.3f} after {steps[(len(steps) - 1) // 2]}; it {'grew' if abs(end) > abs(middle) else 'shrank'}."
     )
 
@@ -109,7 +110,7 @@ def over_seconds(findings: Findings, dense: Network) -> str:
     seconds = {network: findings.step_ms(network) * plan.steps / 1000 for network in (plan.wide, dense)}
     if any(map(math.isnan, seconds.values())):
         return ""
-    said = f"The training of the one takes {seconds[plan.wide]:.0f} s, that of the other {seconds[dense]:.0f} s."
+    said = f"The small world of {plan.wide.internal_steps} takes {seconds[plan.wide]:.0f} s to train, that dense one {seconds[dense]:.0f} s."
     sooner, later = sorted(seconds, key=seconds.get)
     reached = [step for step in findings.checked(later) if step * findings.step_ms(later) / 1000 <= seconds[sooner]]
     if not reached or reached[-1] == plan.steps:
