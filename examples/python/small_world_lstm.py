@@ -110,7 +110,8 @@ def over_seconds(findings: Findings, dense: Network) -> str:
     seconds = {network: findings.step_ms(network) * plan.steps / 1000 for network in (plan.wide, dense)}
     if any(map(math.isnan, seconds.values())):
         return ""
-    said = f"The small world of {plan.wide.internal_steps} takes {seconds[plan.wide]:.0f} s to train, that dense one {seconds[dense]:.0f} s."
+    of_wide, of_dense = seconds[plan.wide], seconds[dense]
+    said = f"The small world of {plan.wide.internal_steps} takes {of_wide:.0f} s to train, that dense one {of_dense:.0f} s."
     sooner, later = sorted(seconds, key=seconds.get)
     reached = [step for step in findings.checked(later) if step * findings.step_ms(later) / 1000 <= seconds[sooner]]
     if not reached or reached[-1] == plan.steps:
