@@ -28,6 +28,7 @@ STREAMS = 32  # places of the text that are read at once
 EMBEDDING = 64
 TEST, VALIDATION = 0.025, 0.0125  # of the text: its end, and what comes before that
 REWIRED = 0.5  # of the blocks of a small world
+FORMAT = "2"  # of weights that are kept, a folder of its own: the order of gates is i, f, u, o from 2 on
 CHECKPOINT_SECONDS = 60
 
 
@@ -292,6 +293,7 @@ class Trainer:
 
     def __post_init__(self):
         self.results.mkdir(parents=True, exist_ok=True)
+        self.checkpoints = self.checkpoints / FORMAT
         self.checkpoints.mkdir(parents=True, exist_ok=True)
 
     def result(self, run: Run) -> Result:

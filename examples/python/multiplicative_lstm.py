@@ -88,7 +88,7 @@ class MultiplicativeLSTM(nn.Module):
         z = self.gates(h).unflatten(-1, (GATES, self.hidden_size))
         if self.normalised:
             z = functional.layer_norm(z, (self.hidden_size,), None, None, EPSILON)
-        i, f, o, u = torch.addcmul(self.gate_biases, z, self.gate_gains).unbind(-2)
+        i, f, u, o = torch.addcmul(self.gate_biases, z, self.gate_gains).unbind(-2)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(u)
         return torch.sigmoid(o) * torch.tanh(c), c
 

@@ -88,7 +88,7 @@ def test_the_ordinary_network_is_a_normalised_multiplicative_lstm():
     m, a = network.multiply_norm(network.multiply(x[0])), network.add_norm(network.add(x[0]))
     mixed = network.internal_norms[0](network.internal[0](h)) * m + a
     z = functional.layer_norm(network.gates(mixed).reshape(3, 4, 8), (8,), None, None, 1e-6)
-    i, f, o, u = (z * network.gate_gains + network.gate_biases).unbind(1)
+    i, f, u, o = (z * network.gate_gains + network.gate_biases).unbind(1)
     wanted = f.sigmoid() * c + i.sigmoid() * u.tanh()
     y, _ = network(x, (h[None], c[None]))
     assert torch.allclose(y[0], o.sigmoid() * wanted.tanh(), atol=1e-6)
