@@ -103,8 +103,8 @@ def test_a_state_that_is_carried_on_gives_what_one_long_sequence_does():
     whole, state = layer(x)
     first, carried = layer(x[:4])
     second, last = layer(x[4:], carried)
-    assert torch.equal(torch.cat([first, second]), whole)
-    assert torch.equal(last[0], state[0]) and torch.equal(last[1], state[1])
+    for parts, one in ((torch.cat([first, second]), whole), (last[0], state[0]), (last[1], state[1])):
+        torch.testing.assert_close(parts, one, rtol=1e-5, atol=1e-6)  # dense projections round by their number of rows
 
 
 def test_without_gradients_the_same_bits_are_computed():

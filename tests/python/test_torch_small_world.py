@@ -85,7 +85,7 @@ def test_it_computes_what_dense_layers_do(stride, internal_steps, dtype, steps):
     expected = of_dense(layer.double(), x.double(), [one.double() for one in state])
     # Normalisations and relus of normalised sums magnify roundings: in dense layers of the same type, too.
     peers = of_dense(layer.to(dtype), x, state)
-    least = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}[dtype]
+    least = {torch.float64: 1e-12, torch.float32: 3e-5, torch.bfloat16: 0.05}[dtype]
     layer.zero_grad()
     for one, peer, wanted in zip(of_layer(layer, x, state), peers, expected):
         error, of_peer = ((each.double() - wanted).norm() / wanted.norm() for each in (one, peer))

@@ -14,6 +14,7 @@ import torch
 import sparsekiln
 
 from .kernels import LayoutKernels, Use, find
+from .memory import large_empty
 from .operands import blocks_for, check_matrix, check_weight, dense, readable
 from .products import run, used
 
@@ -107,9 +108,9 @@ def lstm(
     """h of all steps, the last h and c of each sequence, and, for the backward pass, c and the gates of all steps."""
     check(projection, h0, c0, values, crow, col, batch_sizes)
     hidden, total = h0.shape[1], projection.shape[0]
-    h = projection.new_empty((total, hidden))
-    c = c0.new_empty((total if keep else 0, hidden))
-    activations = projection.new_empty((total if keep else 0, GATES * hidden))
+    h = large_empty(projection, (total, hidden))
+    c = large_empty(c0, (total if keep else 0, hidden))
+    activations = large_empty(projection, (total if keep else 0, GATES * hidden))
     contiguous = torch.contiguous_format
     if total == 0:
         return h, h0.clone(memory_format=contiguous), c0.clone(memory_format=contiguous), c, activations
@@ -135,7 +136,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of the projection, of h0 and c0, and of the weight; those of h0 and the weight are empty if not needed."""
     hidden, total = h0.shape[1], h.shape[0]
-    dz = activations.new_empty((total, GATES * hidden))
+    dz = large_empty(activations, (total, GATES * hidden))
     dc = c0.new_zeros(c0.shape) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)
     dw = values.new_zeros(values.shape) if needs_weight else values.new_empty(0)
     dh0 = h0.new_empty(h0.shape if needs_h0 else 0)
