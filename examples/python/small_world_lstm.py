@@ -39,7 +39,7 @@ def comparison_table(findings: Findings) -> str:
     return reporting.table(header, rows)
 
 
-def conclusion(more: Mean) -> str:
+def how_clear(more: Mean) -> str:
     """Whether a difference is there, in words."""
     if math.isnan(more.error):
         return "of one pair of runs, which says nothing of other seeds"
@@ -57,7 +57,7 @@ def conclusion(findings: Findings) -> str:
     headline = (
         f"**The small-world network of {wide.internal_steps} internal steps, {wide.hidden / best.hidden:.1f} times as wide, has "
         f"{in_amount(more)} on the test part than the dense one that is better on the validation part ({best.in_words}): "
-        f"{conclusion(more)}.**"
+        f"{how_clear(more)}.**"
     )
     said = [shallow_one(findings, best), contributions(findings), over_steps(findings, best), over_seconds(findings, best)]
     return " ".join([headline, *filter(None, said)])
@@ -74,7 +74,7 @@ def shallow_one(findings: Findings, dense: Network) -> str:
     more = paired(findings.trained(shallow), findings.trained(dense))
     if not more.count:
         return ""
-    return f"The {shallow.in_words}, has {in_amount(more)} than that one: {conclusion(more)}."
+    return f"The {shallow.in_words}, has {in_amount(more)} than that one: {how_clear(more)}."
 
 
 def contributions(findings: Findings) -> str:
@@ -87,8 +87,8 @@ def contributions(findings: Findings) -> str:
     return (
         f"Two changes lead from the dense network of 1 internal step to the small world of {deep.internal_steps}. "
         f"{deep.internal_steps} internal steps instead of 1, for which {ordinary.hidden} units become {deep.hidden}, change the "
-        f"bits by {deeper:+} ({conclusion(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by "
-        f"{wider:+} ({conclusion(wider)})."
+        f"bits by {deeper:+} ({how_clear(deeper)}); sparse layers, with which {deep.hidden} units become {wide.hidden}, by "
+        f"{wider:+} ({how_clear(wider)})."
     )
 
 
