@@ -128,7 +128,6 @@ class NormalisePass {
 
   [[nodiscard]] llvm::Type* scalar() { return sum_ == DType::f64 ? ir_.getDoubleTy() : ir_.getFloatTy(); }
   [[nodiscard]] static std::int64_t bytes(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-  [[nodiscard]] Value* offset(Value* group) { return ir_.CreateMul(group, features_); }
   [[nodiscard]] Place moved(const Place& place, Value* elements) {
     return {place.type, v_.at(place.address, v_.times(elements, bytes(place.type)))};
   }
