@@ -45,8 +45,8 @@ class SeparateSmallWorld(torch.nn.Module):
 
     def forward(self, x):
         ours = self.ours
-        m = ours._on_units(ours.multiply_norm(ours.multiply(x)), 1)
-        a = ours._on_units(ours.add_norm(ours.add(x)), 0)
+        m = self._on_units(ours.multiply_norm(ours.multiply(x)), 1)
+        a = self._on_units(ours.add_norm(ours.add(x)), 0)
         units = ours.hidden_size
         h = c = x.new_zeros((x.shape[1], units))
         steps = []
@@ -65,6 +65,11 @@ class SeparateSmallWorld(torch.nn.Module):
             steps.append(h)
         return torch.stack(steps), (h, c)
 
+    def _on_units(self, projected, elsewhere: float):
+        """[steps, n, units]: what is projected, on every projection_stride-th unit."""
+        others = projected.new_full((*projected.shape, self.ours.projection_stride - 1), elsewhere)
+        return torch.cat([projected.unsqueeze(-1), others], -1).flatten(-2)
+
 
 class SmallWorldKernels:
     """The launches of a SmallWorldLSTM for some steps, forward and backward, in memory that is there: with normalisation, or the
@@ -81,7 +86,7 @@ class SmallWorldKernels:
         )  # fmt: skip
         self.steps, self.n = steps, n
         x = torch.randn(n, units)
-        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units)
+        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units, (0, 0))
         self.h, self.c, self.m, self.a, self.dh, self.dc, self.dm, self.da = (torch.randn(n, units) for _ in range(8))
         self.dz, self.dz_of_gates = torch.randn(len(ours.internal), n, units), torch.randn(n, GATES * units)
         parts = normalised_products.parts(n, x.device)

@@ -276,13 +276,31 @@ def test_under_autocast_it_computes_in_its_type():
 def test_its_operator_is_what_pytorch_expects_of_one():
     layer = make(internal_steps=2)
     layers = [*layer.internal, layer.gates]
-    m, a = (torch.randn(3, 2, UNITS, requires_grad=True) for _ in range(2))
+    x = torch.randn(3, 2, INPUTS, requires_grad=True)
+    projections = [one for part in (layer.multiply, layer.multiply_norm, layer.add, layer.add_norm) for one in part.parameters()]
     h, c = (torch.randn(2, UNITS, requires_grad=True) for _ in range(2))
     gains = torch.stack([norm.weight for norm in layer.internal_norms])
     operands = (
-        m, a, h, c, [one.weight_values for one in layers], [one.crow_indices for one in layers],
+        x, projections, layer.projection_stride, h, c, [one.weight_values for one in layers], [one.crow_indices for one in layers],
         [one.col_indices for one in layers], gains, torch.zeros_like(gains), layer.gate_gains.flatten(), layer.gate_biases.flatten(),
         None, 1e-6, True,
     )  # fmt: skip
     checks = ("test_schema", "test_faketensor", "test_autograd_registration")
     torch.library.opcheck(torch.ops.sparsekiln.small_world_lstm, operands, test_utils=checks)
+
+
+def test_inputs_may_have_gaps_and_need_a_gradient():
+    layer, kept = make(), torch.randn(5, INPUTS, 3)
+    found = []
+    for x in (kept.transpose(1, 2).requires_grad_(), kept.transpose(1, 2).contiguous().requires_grad_()):
+        layer.zero_grad()
+        y, _ = layer(x)
+        (gradient,) = torch.autograd.grad(y.square().sum(), x)
+        found.append((y, gradient))
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-6, atol=1e-7)
+
+
+def test_an_input_of_another_type_is_refused():
+    with pytest.raises(TypeError, match="bfloat16"):
+        make()(torch.randn(2, 3, INPUTS, dtype=torch.bfloat16))

@@ -57,7 +57,7 @@ def normalised(
         x.new_empty((n, 2 * groups), dtype=state), *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
     )  # fmt: skip
     cell = {} if c_before is None else {"c_before": readable(c_before, 16), "c": c}
-    weight = blocks_of(crow, col, values, in_features)._replace(sides=(in_features, out_features))
+    weight = blocks_of(crow, col, values, in_features, (in_features, out_features))
     products.forward(weight, readable(x, 16), y, norm, epsilon, **cell)
     return y, c, norm.sums, norm.statistics
 

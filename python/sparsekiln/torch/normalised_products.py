@@ -4,6 +4,7 @@ A layer here is y = act(LN(x · Wᵀ) · multiplier + addend), or the cell of an
 problem.h. The gradient goes from that of one layer's sums, dy, to that of the layer's whose y was its x, in one launch.
 """
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -17,12 +18,14 @@ from .products import run, used
 Tensor = torch.Tensor
 
 
-class Blocks(NamedTuple):
+@dataclass(frozen=True)
+class Blocks:
     """A weight: the kernels of its layout, and its blocks."""
 
     kernels: LayoutKernels
     values: Tensor
     sides: tuple[int, int] | None = None  #: features of inputs and of outputs, where last blocks are partial
+    found: dict[tuple[str, str, int], "sparsekiln.Kernel"] = field(default_factory=dict)  #: what `kernel` gave before
 
     @property
     def features(self) -> tuple[int, int]:
@@ -33,15 +36,17 @@ class Blocks(NamedTuple):
         return layout.cols * self.values.shape[2], layout.rows * self.values.shape[1]
 
     def kernel(self, operation: str, epilogue: str, n: int) -> "sparsekiln.Kernel":
-        values = self.values
-        return self.kernels.kernel(
-            Use(operation, tuple(values.shape[1:]), *self.features, values.dtype, values.device, epilogue=epilogue), n
-        )  # fmt: skip
+        asked = operation, epilogue, n
+        if asked not in self.found:
+            block, values = tuple(self.values.shape[1:]), self.values
+            use = Use(operation, block, *self.features, values.dtype, values.device, epilogue=epilogue)
+            self.found[asked] = self.kernels.kernel(use, n)
+        return self.found[asked]
 
 
-def blocks_of(crow: Tensor, col: Tensor, values: Tensor, in_features: int) -> Blocks:
+def blocks_of(crow: Tensor, col: Tensor, values: Tensor, in_features: int, sides: tuple[int, int] | None = None) -> Blocks:
     weight = find(crow, col, blocks_for(in_features, values.shape[2]))
-    return Blocks(weight.kernels, dense(used(values, weight)))
+    return Blocks(weight.kernels, dense(used(values, weight)), sides)
 
 
 def no_blocks(features: int, like: Tensor) -> Blocks:

@@ -94,49 +94,42 @@ class SmallWorldLSTM(torch.nn.Module):
         if x.dim() != 3 or x.shape[2] != self.input_size:
             raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [steps, n, {self.input_size}]")
         n = x.shape[1]
-        m = self._on_units(self.multiply_norm(self.multiply(x)), 1)
-        a = self._on_units(self.add_norm(self.add(x)), 0)
-        m, a = autocast(m.device.type, m, a)  # on CUDA, PyTorch normalises in float32
+        if not torch.compiler.is_compiling():
+            refuse_forward_mode()
+            refuse_derivatives("recurrent layers", dense=False)
+        (x,) = autocast(x.device.type, x)
         if hx is None:
-            h = m.new_zeros((n, self.hidden_size))
-            c = m.new_zeros((n, self.hidden_size), dtype=state_type(m.dtype))
+            h = x.new_zeros((n, self.hidden_size))
+            c = x.new_zeros((n, self.hidden_size), dtype=state_type(x.dtype))
         else:
             for name, state in (("h", hx[0]), ("c", hx[1])):
                 if tuple(state.shape) != (1, n, self.hidden_size):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
-            h, c = hx[0][0], hx[1][0].to(state_type(m.dtype))
-        y, c = self._steps(m, a, h.to(m.dtype), c)
+            h, c = hx[0][0], hx[1][0].to(state_type(x.dtype))
+        y, c = self._steps(x, h.to(x.dtype), c)
         last = y[-1] if x.shape[0] else h
         return y, (last.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
 
-    def _on_units(self, projected: Tensor, elsewhere: float) -> Tensor:
-        """[steps, n, units]: what is projected, on every projection_stride-th unit."""
-        if self.projection_stride == 1:
-            return projected
-        others = projected.new_full((*projected.shape, self.projection_stride - 1), elsewhere)
-        return torch.cat([projected.unsqueeze(-1), others], -1).flatten(-2)
-
-    def _steps(self, m: Tensor, a: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _steps(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """h of all steps, and the last c."""
         layers = [*self.internal, self.gates]
         if not torch.compiler.is_compiling():
-            refuse_forward_mode()
-            refuse_derivatives("recurrent layers", dense=False)
             for layer in layers:
                 layer._check_indices(layer.crow_indices, layer.col_indices)
         mask = None
         if self.training and self.dropout:
-            mask = torch.nn.functional.dropout(torch.ones_like(m), self.dropout)
-        values = [layer.weight_values.to(m.dtype) for layer in layers]
-        numbers = [
-            torch.stack([norm.weight for norm in self.internal_norms]), torch.stack([norm.bias for norm in self.internal_norms]),
-            self.gate_gains.flatten(), self.gate_biases.flatten(),
-        ]  # fmt: skip
-        numbers = [one.to(m.dtype) for one in numbers]
-        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (m, a, h, c, *values, *numbers))
+            mask = torch.nn.functional.dropout(x.new_ones((*x.shape[:2], self.hidden_size)), self.dropout)
+        m, a = ((linear.weight, norm.weight, norm.bias) for linear, norm in ((self.multiply, self.multiply_norm), (self.add, self.add_norm)))
+        projections = autocast(x.device.type, *m, *a)
+        values = autocast(x.device.type, *(layer.weight_values for layer in layers))
+        numbers = autocast(
+            x.device.type, torch.stack([norm.weight for norm in self.internal_norms]),
+            torch.stack([norm.bias for norm in self.internal_norms]), self.gate_gains.flatten(), self.gate_biases.flatten(),
+        )  # fmt: skip
+        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (x, *projections, h, c, *values, *numbers))
         y, c_n, *_ = small_world_operators.small_world_lstm(
-            m, a, h, c, values, [layer.crow_indices for layer in layers], [layer.col_indices for layer in layers], *numbers,
-            mask, _EPSILON, keep,
+            x, projections, self.projection_stride, h, c, values, [layer.crow_indices for layer in layers],
+            [layer.col_indices for layer in layers], *numbers, mask, _EPSILON, keep,
         )  # fmt: skip
         return y, c_n
 

@@ -14,51 +14,58 @@ from .small_world_steps import Kept
 
 Tensor = torch.Tensor
 
+_PROJECTIONS = 6  # tensors: the weight, gain and bias of what multiplies, and of what is added
+
 
 @torch.library.custom_op("sparsekiln::small_world_lstm", mutates_args=())
 def small_world_lstm(
-    m: Tensor, a: Tensor, h0: Tensor, c0: Tensor, values: Sequence[Tensor], crows: Sequence[Tensor], cols: Sequence[Tensor],
-    gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor, mask: Optional[Tensor], epsilon: float, keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x: Tensor, projections: Sequence[Tensor], stride: int, h0: Tensor, c0: Tensor, values: Sequence[Tensor],
+    crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
+    mask: Optional[Tensor], epsilon: float, keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.forward(
-        m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
+        x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
     )  # fmt: skip
 
 
 @small_world_lstm.register_fake
-def _(m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
-    steps, n, hidden = m.shape
-    internal = gains.shape[0]
+def _(x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
+    steps, n, _ = x.shape
+    internal, hidden = gains.shape
     kept = [
-        (m, (internal, steps, n, hidden)), (m, (internal, steps, n, hidden)), (c0, (internal, steps, n, 2)),
-        (m, (steps, n, GATES * hidden)), (c0, (steps, n, 2 * GATES)), (c0, (steps, n, hidden)),
+        (x, (internal, steps, n, hidden)), (x, (internal, steps, n, hidden)), (c0, (internal, steps, n, 2)),
+        (x, (steps, n, GATES * hidden)), (c0, (steps, n, 2 * GATES)), (c0, (steps, n, hidden)),
+        (x, (2, steps * n, hidden // stride)),
     ]  # fmt: skip
-    return m.new_empty((steps, n, hidden)), c0.new_empty(c0.shape), *(one.new_empty(shape if keep else 0) for one, shape in kept)
+    return x.new_empty((steps, n, hidden)), c0.new_empty(c0.shape), *(one.new_empty(shape if keep else 0) for one, shape in kept)
 
 
 @torch.library.custom_op("sparsekiln::small_world_lstm_backward", mutates_args=())
 def small_world_lstm_backward(
-    dh: Tensor, dc_n: Optional[Tensor], m: Tensor, a: Tensor, h0: Tensor, c0: Tensor, values: Sequence[Tensor],
+    dh: Tensor, dc_n: Optional[Tensor], x: Tensor, projections: Sequence[Tensor], h0: Tensor, c0: Tensor, values: Sequence[Tensor],
     crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
-    mask: Optional[Tensor], h: Tensor, kept: Sequence[Tensor], needs_h0: bool, needs_values: Sequence[bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor], Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    mask: Optional[Tensor], h: Tensor, kept: Sequence[Tensor], epsilon: float, needs_x: bool, needs_h0: bool,
+    needs_values: Sequence[bool],
+) -> tuple[Tensor, list[Tensor], Tensor, Tensor, list[Tensor], Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.backward(
-        dh.contiguous(), dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, Kept(*kept), needs_h0,
-        needs_values,
+        dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, Kept(*kept),
+        epsilon, needs_x, needs_h0, needs_values,
     )  # fmt: skip
 
 
 @small_world_lstm_backward.register_fake
 def _(
-    dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, needs_h0, needs_values
+    dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, epsilon, needs_x,
+    needs_h0, needs_values,
 ):  # fmt: skip
-    like = [m.new_empty(m.shape), a.new_empty(a.shape), h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
+    of_projections = [one.new_empty(one.shape) for one in projections]
+    states = [h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
     numbers = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
-    return *like, [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)], *numbers
+    return x.new_empty(x.shape if needs_x else 0), of_projections, *states, [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)], *numbers
 
 
 def _save(ctx, inputs, output) -> None:
-    m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, _, keep = inputs
+    x, projections, _, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, ctx.epsilon, keep = inputs
     h, _, *kept = output
     if not keep:
         raise RuntimeError(
@@ -68,26 +75,28 @@ def _save(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
     ctx.weights, ctx.drops = len(values), mask is not None
     ctx.save_for_backward(
-        m, a, h0, c0, gains, biases, gate_gain, gate_bias, h, *kept, *values, *crows, *cols, *([mask] if ctx.drops else [])
+        x, h0, c0, gains, biases, gate_gain, gate_bias, h, *projections, *kept, *values, *crows, *cols, *([mask] if ctx.drops else [])
     )  # fmt: skip
 
 
 def _gradients(ctx, dh, dc_n, *_) -> tuple:
-    m, a, h0, c0, gains, biases, gate_gain, gate_bias, h, *others = ctx.saved_tensors
+    x, h0, c0, gains, biases, gate_gain, gate_bias, h, *others = ctx.saved_tensors
+    projections, others = others[:_PROJECTIONS], others[_PROJECTIONS:]
     kept, others = others[: len(Kept._fields)], others[len(Kept._fields) :]
     values, crows, cols = (others[ctx.weights * i : ctx.weights * (i + 1)] for i in range(3))
     mask = others[-1] if ctx.drops else None
-    if dh is None and dc_n is None:
-        return None, None, None, None, [None] * ctx.weights, [None] * ctx.weights, [None] * ctx.weights, *(None,) * 7
-    _, _, needs_h0, _, needs_values, *_ = ctx.needs_input_grad
-    needs_values = list(needs_values)
-    dm, da, dh0, dc0, dvalues, dgains, dbiases, dgate_gain, dgate_bias = torch.ops.sparsekiln.small_world_lstm_backward(
-        h.new_zeros(h.shape) if dh is None else dh, dc_n, m, a, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias,
-        mask, h, kept, needs_h0, needs_values,
-    )  # fmt: skip
     none = [None] * ctx.weights
+    if dh is None and dc_n is None:
+        return None, [None] * _PROJECTIONS, None, None, None, none, none, none, *(None,) * 7
+    needs_x, _, _, needs_h0, _, needs_values, *_ = ctx.needs_input_grad
+    needs_values = list(needs_values)
+    dx, dprojections, dh0, dc0, dvalues, *numbers = torch.ops.sparsekiln.small_world_lstm_backward(
+        h.new_zeros(h.shape) if dh is None else dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain,
+        gate_bias, mask, h, kept, ctx.epsilon, needs_x, needs_h0, needs_values,
+    )  # fmt: skip
     dvalues = [one if needed else None for one, needed in zip(dvalues, needs_values)]
-    return dm, da, dh0 if needs_h0 else None, dc0, dvalues, none, none, dgains, dbiases, dgate_gain, dgate_bias, None, None, None
+    dx, dh0 = dx if needs_x else None, dh0 if needs_h0 else None
+    return dx, dprojections, None, dh0, dc0, dvalues, none, none, *numbers, None, None, None
 
 
 small_world_lstm.register_autograd(_gradients, setup_context=_save)
