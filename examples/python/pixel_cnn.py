@@ -36,7 +36,7 @@ MAIN = (DENSE, SPARSE)
 NAMES = {DENSE: "the dense network", SPARSE: "the sparse network", NARROW: "the narrow dense network"}
 FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of all blocks, which is timed alone
 RATES = (8e-3, 16e-3, 32e-3, 64e-3)
-STEPS = {"digits": 1000, "patches": 1000}  #: updates in a run
+STEPS = {"digits": 1000, "patches": 2400}  #: updates in a run
 SEARCH_SEED = 100
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/pixel_cnn"
 CHECKPOINTS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sparsekiln-examples/pixel_cnn"
@@ -412,7 +412,7 @@ def add_options(parser) -> None:
     parser.add_argument("--block", type=int, default=8, help="side of the blocks of the sparse network")
     parser.add_argument("--degree", type=int, default=2, help="with how many blocks each is connected, of each group of features")
     parser.add_argument("--grow", choices=["deeper", "wider"], default="deeper", help="what the sparse network is instead")
-    parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=["digits"], help="pictures of the narrow network")
+    parser.add_argument("--control", nargs="*", choices=list(PICTURES), default=list(PICTURES), help="pictures of the narrow network")
     parser.add_argument("--dropout", type=float, default=0.2)
     parser.add_argument("--steps", type=int, help=f"updates in a run, for all pictures; otherwise {STEPS}")
     parser.add_argument("--seeds", type=int, default=3)

@@ -27,7 +27,7 @@ class Plan:
     characters: int  # in the alphabet
     wide: Network = Network(hidden=768, internal_steps=5, row=3, block=16)
     between: int = 384  # units of the sparse network of a width between
-    steps: int = 600
+    steps: int = 2000
     search: int = 400  # steps of the runs that choose a rate, and of the comparison of parts
     seeds: int = 3
     limits: tuple[float, float] = (2.5e-4, 6.4e-2)  # of learning rates
