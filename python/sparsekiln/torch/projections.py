@@ -1,6 +1,6 @@
 """Inputs as a SmallWorldLSTM takes them: LN(x · Wᵀ) on every so many units, a number on the others.
 
-Of so many rows at a time that a cache still has them when a step reads them; on tensors without a gradient.
+A window of rows at a time, which a cache still has when a step reads them; on tensors without a gradient.
 """
 
 from typing import NamedTuple
