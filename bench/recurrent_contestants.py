@@ -86,7 +86,7 @@ class SmallWorldKernels:
         )  # fmt: skip
         self.steps, self.n = steps, n
         x = torch.randn(n, units)
-        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units, (0, 0))
+        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units)
         self.h, self.c, self.m, self.a, self.dh, self.dc, self.dm, self.da = (torch.randn(n, units) for _ in range(8))
         self.dz, self.dz_of_gates = torch.randn(len(ours.internal), n, units), torch.randn(n, GATES * units)
         parts = normalised_products.parts(n, x.device)

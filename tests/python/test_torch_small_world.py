@@ -276,12 +276,12 @@ def test_under_autocast_it_computes_in_its_type():
 def test_its_operator_is_what_pytorch_expects_of_one():
     layer = make(internal_steps=2)
     layers = [*layer.internal, layer.gates]
-    x = torch.randn(3, 2, INPUTS, requires_grad=True)
-    projections = [one for part in (layer.multiply, layer.multiply_norm, layer.add, layer.add_norm) for one in part.parameters()]
+    products = [torch.randn(3, 2, UNITS // 2, requires_grad=True) for _ in range(2)]
+    of_inputs = [*layer.multiply_norm.parameters(), *layer.add_norm.parameters()]
     h, c = (torch.randn(2, UNITS, requires_grad=True) for _ in range(2))
     gains = torch.stack([norm.weight for norm in layer.internal_norms])
     operands = (
-        x, projections, layer.projection_stride, h, c, [one.weight_values for one in layers], [one.crow_indices for one in layers],
+        *products, of_inputs, h, c, [one.weight_values for one in layers], [one.crow_indices for one in layers],
         [one.col_indices for one in layers], gains, torch.zeros_like(gains), layer.gate_gains.flatten(), layer.gate_biases.flatten(),
         None, 1e-6, True,
     )  # fmt: skip
@@ -302,5 +302,59 @@ def test_inputs_may_have_gaps_and_need_a_gradient():
 
 
 def test_an_input_of_another_type_is_refused():
-    with pytest.raises(TypeError, match="bfloat16"):
+    with pytest.raises(RuntimeError, match="dtype"):
         make()(torch.randn(2, 3, INPUTS, dtype=torch.bfloat16))
+
+
+def test_its_projections_are_modules_as_others():
+    layer, x = make(), torch.randn(4, 3, INPUTS)
+    torch.nn.utils.parametrizations.weight_norm(layer.multiply)
+    calls = []
+    layer.multiply.register_forward_hook(lambda *given: calls.append(given))
+    before = layer(x)[0].detach()
+    with torch.no_grad():
+        layer.multiply.parametrizations.weight.original1 *= -1
+    after = layer(x)[0]
+    after.square().sum().backward()
+    assert len(calls) == 2 and not torch.equal(before, after)
+    assert layer.multiply.parametrizations.weight.original0.grad.abs().sum() > 0
+
+
+def test_it_is_trained_after_its_projections_were_made_sparse():
+    network, x = torch.nn.Sequential(make()), torch.randn(3, 2, INPUTS)
+    sparsekiln.torch.sparsify_(network, 0.5, block=8)
+    assert isinstance(network[0].multiply, sparsekiln.torch.BlockSparseLinear)
+    network(x)[0].square().sum().backward()
+    assert network[0].multiply.weight_values.grad.abs().sum() > 0
+
+
+def test_gradients_that_are_expanded_or_not_aligned():
+    layer, x = make(torch.float64), torch.randn(5, 3, INPUTS, dtype=torch.float64)
+    y = layer(x)[0]
+    found = []
+    expanded, displaced = torch.full_like(y[0, 0, 0], 2).expand_as(y), y.new_full((y.numel() + 1,), 2)[1:].view_as(y)
+    for of_y in (torch.full_like(y, 2), expanded, displaced):
+        layer.zero_grad()
+        layer(x)[0].backward(of_y)
+        found.append(layer.gates.weight_values.grad.clone())
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other)
+
+
+def test_gradients_of_the_gains_of_inputs_in_16_bits_are_summed_in_more():
+    layer, x = make(internal_steps=2), torch.randn(2, 600, INPUTS)
+    narrow = copy.deepcopy(layer).to(torch.bfloat16)
+    found = []
+    for one in (narrow.float(), narrow.bfloat16()):
+        one.zero_grad()
+        one(x.to(one.add.weight.dtype))[0].float().square().sum().backward()
+        found.append(torch.cat([one.multiply_norm.bias.grad, one.add_norm.bias.grad]).float())
+    assert (found[0] - found[1]).norm() < 0.05 * found[0].norm()
+
+
+@pytest.mark.parametrize("steps,n", [(7, 200), (2, 600)])
+def test_without_a_gradient_several_windows_give_the_same(steps, n):
+    layer, x = make(), torch.randn(steps, n, INPUTS)
+    wanted = layer(x)[0].detach()
+    with torch.no_grad():
+        assert torch.equal(layer(x)[0], wanted)

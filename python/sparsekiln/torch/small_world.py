@@ -97,39 +97,40 @@ class SmallWorldLSTM(torch.nn.Module):
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
             refuse_derivatives("recurrent layers", dense=False)
-        (x,) = autocast(x.device.type, x)
+        products = autocast(x.device.type, self.multiply(x), self.add(x))
+        like = products[0]
         if hx is None:
-            h = x.new_zeros((n, self.hidden_size))
-            c = x.new_zeros((n, self.hidden_size), dtype=state_type(x.dtype))
+            h = like.new_zeros((n, self.hidden_size))
+            c = like.new_zeros((n, self.hidden_size), dtype=state_type(like.dtype))
         else:
             for name, state in (("h", hx[0]), ("c", hx[1])):
                 if tuple(state.shape) != (1, n, self.hidden_size):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
-            h, c = hx[0][0], hx[1][0].to(state_type(x.dtype))
-        y, c = self._steps(x, h.to(x.dtype), c)
+            h, c = hx[0][0], hx[1][0].to(state_type(like.dtype))
+        y, c = self._steps(products, h.to(like.dtype), c)
         last = y[-1] if x.shape[0] else h
         return y, (last.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
 
-    def _steps(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """h of all steps, and the last c."""
+    def _steps(self, products: Sequence[Tensor], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """h of all steps, and the last c. `products`: those of the input that m and a are made of."""
         layers = [*self.internal, self.gates]
         if not torch.compiler.is_compiling():
             for layer in layers:
                 layer._check_indices(layer.crow_indices, layer.col_indices)
+        like = products[0]
         mask = None
         if self.training and self.dropout:
-            mask = torch.nn.functional.dropout(x.new_ones((*x.shape[:2], self.hidden_size)), self.dropout)
-        m, a = ((linear.weight, norm.weight, norm.bias) for linear, norm in ((self.multiply, self.multiply_norm), (self.add, self.add_norm)))
-        projections = autocast(x.device.type, *m, *a)
-        values = autocast(x.device.type, *(layer.weight_values for layer in layers))
+            mask = torch.nn.functional.dropout(like.new_ones((*like.shape[:2], self.hidden_size)), self.dropout)
+        values = autocast(like.device.type, *(layer.weight_values for layer in layers))
         numbers = autocast(
-            x.device.type, torch.stack([norm.weight for norm in self.internal_norms]),
+            like.device.type, torch.stack([norm.weight for norm in self.internal_norms]),
             torch.stack([norm.bias for norm in self.internal_norms]), self.gate_gains.flatten(), self.gate_biases.flatten(),
         )  # fmt: skip
-        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (x, *projections, h, c, *values, *numbers))
+        of_inputs = [one.to(c.dtype) for norm in (self.multiply_norm, self.add_norm) for one in (norm.weight, norm.bias)]
+        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (*products, *of_inputs, h, c, *values, *numbers))
         y, c_n, *_ = small_world_operators.small_world_lstm(
-            x, projections, self.projection_stride, h, c, values, [layer.crow_indices for layer in layers],
-            [layer.col_indices for layer in layers], *numbers, mask, _EPSILON, keep,
+            *products, of_inputs, h, c, values, [layer.crow_indices for layer in layers], [layer.col_indices for layer in layers],
+            *numbers, mask, _EPSILON, keep,
         )  # fmt: skip
         return y, c_n
 

@@ -10,62 +10,64 @@ import torch
 
 from . import small_world_steps
 from .lstm_steps import GATES
-from .small_world_steps import Kept
+from .small_world_steps import Inputs, Kept
 
 Tensor = torch.Tensor
 
-_PROJECTIONS = 6  # tensors: the weight, gain and bias of what multiplies, and of what is added
+_NUMBERS = 4  # the gain and bias of what multiplies, and of what is added
 
 
 @torch.library.custom_op("sparsekiln::small_world_lstm", mutates_args=())
 def small_world_lstm(
-    x: Tensor, projections: Sequence[Tensor], stride: int, h0: Tensor, c0: Tensor, values: Sequence[Tensor],
+    products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor, values: Sequence[Tensor],
     crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
     mask: Optional[Tensor], epsilon: float, keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.forward(
-        x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
+        Inputs(products_m, products_a, list(numbers)), h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask,
+        epsilon, keep,
     )  # fmt: skip
 
 
 @small_world_lstm.register_fake
-def _(x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
-    steps, n, _ = x.shape
+def _(products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
+    like, (steps, n, _) = products_m, products_m.shape
     internal, hidden = gains.shape
     kept = [
-        (x, (internal, steps, n, hidden)), (x, (internal, steps, n, hidden)), (c0, (internal, steps, n, 2)),
-        (x, (steps, n, GATES * hidden)), (c0, (steps, n, 2 * GATES)), (c0, (steps, n, hidden)),
-        (x, (2, steps * n, hidden // stride)),
+        (like, (internal, steps, n, hidden)), (like, (internal, steps, n, hidden)), (c0, (internal, steps, n, 2)),
+        (like, (steps, n, GATES * hidden)), (c0, (steps, n, 2 * GATES)), (c0, (steps, n, hidden)),
     ]  # fmt: skip
-    return x.new_empty((steps, n, hidden)), c0.new_empty(c0.shape), *(one.new_empty(shape if keep else 0) for one, shape in kept)
+    return like.new_empty((steps, n, hidden)), c0.new_empty(c0.shape), *(one.new_empty(shape if keep else 0) for one, shape in kept)
 
 
 @torch.library.custom_op("sparsekiln::small_world_lstm_backward", mutates_args=())
 def small_world_lstm_backward(
-    dh: Tensor, dc_n: Optional[Tensor], x: Tensor, projections: Sequence[Tensor], h0: Tensor, c0: Tensor, values: Sequence[Tensor],
-    crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
-    mask: Optional[Tensor], h: Tensor, kept: Sequence[Tensor], epsilon: float, needs_x: bool, needs_h0: bool,
+    dh: Tensor, dc_n: Optional[Tensor], products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor,
+    values: Sequence[Tensor], crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor,
+    gate_bias: Tensor, mask: Optional[Tensor], h: Tensor, kept: Sequence[Tensor], epsilon: float, needs_h0: bool,
     needs_values: Sequence[bool],
-) -> tuple[Tensor, list[Tensor], Tensor, Tensor, list[Tensor], Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, list[Tensor], Tensor, Tensor, list[Tensor], Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     return small_world_steps.backward(
-        dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, Kept(*kept),
-        epsilon, needs_x, needs_h0, needs_values,
+        dh, dc_n, Inputs(products_m, products_a, list(numbers)), h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias,
+        mask, h, Kept(*kept), epsilon, needs_h0, needs_values,
     )  # fmt: skip
 
 
 @small_world_lstm_backward.register_fake
 def _(
-    dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, epsilon, needs_x,
-    needs_h0, needs_values,
+    dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept,
+    epsilon, needs_h0, needs_values,
 ):  # fmt: skip
-    of_projections = [one.new_empty(one.shape) for one in projections]
+    of_products = [one.new_empty(one.shape) for one in (products_m, products_a)]
+    of_numbers = [one.new_empty(one.shape) for one in numbers]
     states = [h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
-    numbers = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
-    return x.new_empty(x.shape if needs_x else 0), of_projections, *states, [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)], *numbers
+    of_gains = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
+    of_values = [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
+    return *of_products, of_numbers, *states, of_values, *of_gains
 
 
 def _save(ctx, inputs, output) -> None:
-    x, projections, _, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, ctx.epsilon, keep = inputs
+    products_m, products_a, numbers, h0, c0, values, crows, cols, *gains_and_biases, mask, ctx.epsilon, keep = inputs
     h, _, *kept = output
     if not keep:
         raise RuntimeError(
@@ -75,28 +77,28 @@ def _save(ctx, inputs, output) -> None:
     ctx.set_materialize_grads(False)
     ctx.weights, ctx.drops = len(values), mask is not None
     ctx.save_for_backward(
-        x, h0, c0, gains, biases, gate_gain, gate_bias, h, *projections, *kept, *values, *crows, *cols, *([mask] if ctx.drops else [])
+        products_m, products_a, h0, c0, *gains_and_biases, h, *numbers, *kept, *values, *crows, *cols, *([mask] if ctx.drops else [])
     )  # fmt: skip
 
 
 def _gradients(ctx, dh, dc_n, *_) -> tuple:
-    x, h0, c0, gains, biases, gate_gain, gate_bias, h, *others = ctx.saved_tensors
-    projections, others = others[:_PROJECTIONS], others[_PROJECTIONS:]
+    products_m, products_a, h0, c0, gains, biases, gate_gain, gate_bias, h, *others = ctx.saved_tensors
+    numbers, others = others[:_NUMBERS], others[_NUMBERS:]
     kept, others = others[: len(Kept._fields)], others[len(Kept._fields) :]
     values, crows, cols = (others[ctx.weights * i : ctx.weights * (i + 1)] for i in range(3))
     mask = others[-1] if ctx.drops else None
     none = [None] * ctx.weights
     if dh is None and dc_n is None:
-        return None, [None] * _PROJECTIONS, None, None, None, none, none, none, *(None,) * 7
-    needs_x, _, _, needs_h0, _, needs_values, *_ = ctx.needs_input_grad
+        return None, None, [None] * _NUMBERS, None, None, none, none, none, *(None,) * 7
+    _, _, _, needs_h0, _, needs_values, *_ = ctx.needs_input_grad
     needs_values = list(needs_values)
-    dx, dprojections, dh0, dc0, dvalues, *numbers = torch.ops.sparsekiln.small_world_lstm_backward(
-        h.new_zeros(h.shape) if dh is None else dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain,
-        gate_bias, mask, h, kept, ctx.epsilon, needs_x, needs_h0, needs_values,
+    *of_products, of_numbers, dh0, dc0, dvalues, dgains, dbiases, dgate_gain, dgate_bias = small_world_lstm_backward(
+        h.new_zeros(h.shape) if dh is None else dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains,
+        biases, gate_gain, gate_bias, mask, h, kept, ctx.epsilon, needs_h0, needs_values,
     )  # fmt: skip
     dvalues = [one if needed else None for one, needed in zip(dvalues, needs_values)]
-    dx, dh0 = dx if needs_x else None, dh0 if needs_h0 else None
-    return dx, dprojections, None, dh0, dc0, dvalues, none, none, *numbers, None, None, None
+    of_state = dh0 if needs_h0 else None, dc0
+    return *of_products, of_numbers, *of_state, dvalues, none, none, dgains, dbiases, dgate_gain, dgate_bias, None, None, None
 
 
 small_world_lstm.register_autograd(_gradients, setup_context=_save)

@@ -4,6 +4,7 @@ Matrices of all steps are [steps, n, features]. Functions here are the
 bodies of the operators in small_world_operators.py.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,13 +16,13 @@ from .memory import large_empty
 from .normalised_products import Blocks, Norm, blocks_of
 from .operands import check_matrix, check_weight, readable
 from .products import run
-from .projections import Projection
+from .projections import Normalisation, Statistics
 
 Tensor = torch.Tensor
 
-#: Rows, of one or more steps, that inputs are projected for and that the gradient of a weight is summed over at a time in float32: a
-#: product is not faster with more, and what it reads is still in a cache. In types of 16 bits, to which a sum is rounded, they are
-#: those of all steps.
+#: Rows, of one or more steps, that inputs are normalised for and that the gradient of a weight is summed over at a time in float32: a
+#: product is not faster with more, and what it reads is still in a cache. In types of 16 bits, to which a gradient is rounded, they
+#: are those of all steps.
 ROWS = 512
 
 
@@ -34,7 +35,6 @@ class Kept(NamedTuple):
     gate_sums: Tensor  #: [steps, n, 4 · hidden]
     gate_statistics: Tensor  #: [steps, n, 8]
     c: Tensor  #: [steps, n, hidden]
-    products: Tensor  #: [2, steps · n, projected], of the inputs that multiply and that are added, before normalisation
 
 
 def epilogue_of(internal_step: int) -> str:
@@ -92,122 +92,132 @@ def window_of(x: Tensor) -> int:
     return steps if x.element_size() == 2 else min(steps, max(1, -(-ROWS // max(n, 1))))
 
 
-def projections_of(tensors: Sequence[Tensor]) -> tuple[Projection, Projection]:
-    """That of m, which multiplies, and that of a, which is added, from the weight, gain and bias of each."""
-    return Projection(1, *tensors[:3]), Projection(0, *tensors[3:])
+class Inputs(NamedTuple):
+    """What m and a are made of: each a normalised projection of the input onto every hidden / projected-th unit."""
+
+    products_m: Tensor  #: [steps, n, projected], of the input and a weight, as products_a
+    products_a: Tensor
+    numbers: list[Tensor]  #: gain and bias of m, and of a: [projected] each, in the type of sums
+
+    @property
+    def products(self) -> tuple[Tensor, Tensor]:
+        return self.products_m, self.products_a
 
 
 class Window:
-    """m and a of the steps that are taken at a time, in the memory of the ones before."""
+    """m and a of the steps that are taken at a time, in the memory of those before."""
 
-    def __init__(self, x: Tensor, projections: Sequence[Tensor], hidden: int, epsilon: float):
-        self.steps, self.n, features = x.shape
-        self.size, self.epsilon = window_of(x), epsilon
-        self.projections, self.x = projections_of(projections), x.flatten(0, 1)
-        self.m, self.a = large_empty(x, (2, self.size, self.n, hidden))
+    def __init__(self, inputs: Inputs, hidden: int, epsilon: float):
+        like = inputs.products_m
+        self.steps, self.n, _ = like.shape
+        self.size, self.epsilon = window_of(like), epsilon
+        self.products = [one.flatten(0, 1) for one in inputs.products]
+        self.norms = Normalisation(1, *inputs.numbers[:2]), Normalisation(0, *inputs.numbers[2:])
+        self.m, self.a = large_empty(like, (2, self.size, self.n, hidden))
+        self.statistics: list[Statistics] = []
 
     def at(self, step: int) -> int:
         """The place of a step in its window."""
         return step % self.size
 
     def rows(self, step: int) -> slice:
-        """Those of the window that a step is in."""
+        """The rows, among those of all steps, that are in the window of a step."""
         first = step - self.at(step)
         return slice(first * self.n, min(first + self.size, self.steps) * self.n)
 
-    def enter(self, step: int, products: Tensor, there: bool) -> None:
-        """Makes m and a of the window of a step. Products of the inputs are [2, rows of all steps or of a window, projected],
-        and are `there` or are written."""
+    def enter(self, step: int) -> None:
+        """Makes m and a of the window of a step."""
         rows = self.rows(step)
-        of_window = rows if products.shape[1] == len(self.x) else slice(0, rows.stop - rows.start)
-        for projection, one, y in zip(self.projections, products, (self.m, self.a)):
-            y = y.flatten(0, 1)[: rows.stop - rows.start]
-            if there:
-                projection.place(one[of_window], y, self.epsilon)
-            else:
-                projection.forward(self.x[rows], one[of_window], y, self.epsilon)
+        self.statistics = [
+            norm.forward(products[rows], y.flatten(0, 1)[: rows.stop - rows.start], self.epsilon)
+            for norm, products, y in zip(self.norms, self.products, (self.m, self.a))
+        ]
 
-    def leave(self, step: int, gradients: Sequence[Tensor], products: Tensor, dx: Tensor, sums: Sequence[Tensor]) -> None:
-        """From the gradients of m and a of the window of a step: adds to those of x, unless that is empty, and of projections."""
+    def leave(self, step: int, gradients: Sequence[Tensor], dproducts: Sequence[Tensor], dnumbers: Sequence[Tensor]) -> None:
+        """From the gradients of m and a of the window of a step, which was entered last: writes those of its products, and adds to
+        those of gains and biases."""
         rows = self.rows(step)
-        of_x = dx.flatten(0, 1)[rows] if dx.numel() else None
-        for projection, dy, one, of_one in zip(self.projections, gradients, products, (sums[:3], sums[3:])):
-            dy = dy.flatten(0, 1)[: rows.stop - rows.start]
-            projection.backward(dy, self.x[rows], one[rows], self.epsilon, of_x, of_one)
+        for number, (norm, dy) in enumerate(zip(self.norms, gradients)):
+            norm.backward(
+                dy.flatten(0, 1)[: rows.stop - rows.start], self.products[number][rows], self.statistics[number],
+                dproducts[number].flatten(0, 1)[rows], *dnumbers[2 * number : 2 * number + 2],
+            )  # fmt: skip
 
 
-def check(x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask) -> None:
+def check(inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask) -> None:
     """ValueError or TypeError that says what is wrong with the operands."""
     internal, hidden = gains.shape
     if len(values) != internal + 1 or internal < 2:
         raise ValueError(f"{len(values)} weights and {internal} gains; there is one for each of 2 or more internal steps, and gates")
     for number, one in enumerate(values):
         check_weight(one, crows[number], cols[number], hidden, hidden * (GATES if number == internal else 1))
-    if x.dim() != 3:
-        raise ValueError(f"x has the shape {tuple(x.shape)}; it is [steps, n, features]")
-    if len(projections) != 6 or stride < 1 or hidden % stride:
-        raise ValueError(f"{len(projections)} tensors of projections onto every {stride}-th of {hidden} units; there are 6, of m and of a")
-    check_matrix("x", x.flatten(0, 1), x.shape[2], values[0])
+    like = inputs.products_m
+    if like.dim() != 3 or not like.shape[2] or hidden % like.shape[2]:
+        raise ValueError(f"products for m have the shape {tuple(like.shape)}; it is [steps, n, a divisor of {hidden}]")
+    if len(inputs.numbers) != 4:
+        raise ValueError(f"{len(inputs.numbers)} gains and biases of inputs; there are 4, a gain and a bias of m, and of a")
+    check_matrix("products for m", like.flatten(0, 1), like.shape[2], values[0])
     check_matrix("h0", h0, hidden, values[0])
-    projected = hidden // stride
-    shapes = [("biases", biases, gains.shape), ("the gain of gates", gate_gain, (GATES * hidden,)),
-              ("the bias of gates", gate_bias, (GATES * hidden,)), ("c0", c0, h0.shape), ("h0", h0, (x.shape[1], hidden))]  # fmt: skip
-    for name, (weight, gain, bias) in (("m", projections[:3]), ("a", projections[3:])):
-        shapes += [(f"the weight of {name}", weight, (projected, x.shape[2])), (f"the gain of {name}", gain, (projected,)),
-                   (f"the bias of {name}", bias, (projected,))]  # fmt: skip
+    state = state_type(like.dtype)
+    operands = [
+        ("products for a", inputs.products_a, like.shape, like.dtype), ("biases", biases, gains.shape, like.dtype),
+        ("the gain of gates", gate_gain, (GATES * hidden,), like.dtype), ("the bias of gates", gate_bias, (GATES * hidden,), like.dtype),
+        ("h0", h0, (like.shape[1], hidden), like.dtype), ("c0", c0, h0.shape, state),
+        *((f"{what} of {of}", one, like.shape[2:], state)
+          for (of, what), one in zip(itertools.product("ma", ("the gain", "the bias")), inputs.numbers)),
+    ]  # fmt: skip
     if mask is not None:
-        shapes.append(("the mask", mask, (*x.shape[:2], hidden)))
-    for name, one, shape in shapes:
+        operands.append(("the mask", mask, (*like.shape[:2], hidden), like.dtype))
+    for name, one, shape, dtype in operands:
         if tuple(one.shape) != tuple(shape):
             raise ValueError(f"{name} has the shape {tuple(one.shape)}; this network takes {list(shape)}")
-        wanted = state_type(x.dtype) if name == "c0" else x.dtype
-        if one.dtype != wanted or one.device != x.device:
-            raise TypeError(f"{name} is {one.dtype} on {one.device}; this network takes {wanted} on {x.device}")
+        if one.dtype != dtype or one.device != like.device:
+            raise TypeError(f"{name} is {one.dtype} on {one.device}; this network takes {dtype} on {like.device}")
 
 
-def memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int, products: tuple[int, int]) -> Kept:
-    """Products: rows and features of the inputs'."""
+def memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> Kept:
     return Kept(
         large_empty(like, (internal, steps, n, hidden)), large_empty(like, (internal, steps, n, hidden)),
         large_empty(state, (internal, steps, n, 2)), large_empty(like, (steps, n, GATES * hidden)),
-        large_empty(state, (steps, n, 2 * GATES)), large_empty(state, (steps, n, hidden)), large_empty(like, (2, *products)),
+        large_empty(state, (steps, n, 2 * GATES)), large_empty(state, (steps, n, hidden)),
     )  # fmt: skip
 
 
 def forward(
-    x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
+    inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """h of all steps, the last c, and Kept, empty if not `keep`."""
-    check(x, projections, stride, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask)
-    (steps, n, _), hidden = x.shape, gains.shape[1]
+    check(inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask)
+    like, hidden = inputs.products_m, gains.shape[1]
+    steps, n, _ = like.shape
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
-    window = Window(x, projections, hidden, epsilon)
-    products_of = (steps if keep else window.size) * n, hidden // stride
-    kept = memory(x, c0, network.gates, steps if keep else 1, n, hidden, products_of)
-    h_of_all = large_empty(x, (steps, n, hidden))
+    window = Window(inputs, hidden, epsilon)
+    kept = memory(like, c0, network.gates, steps if keep else 1, n, hidden)
+    h_of_all = large_empty(like, (steps, n, hidden))
     h, c = readable(h0, 16), readable(c0, 16)
     mask = None if mask is None else mask.contiguous()
     for step in range(steps):
         place, at = step if keep else 0, window.at(step)
         if at == 0:
-            window.enter(step, kept.products, there=False)
-        taken = h
+            window.enter(step)
+        x = h
         for number in range(network.gates):
             y = kept.y[number, place]
             norm = network.norm(number, place, kept, window.m[at], window.a[at])
-            products.forward(network.weights[number], taken, y, norm, epsilon)
-            taken = y
+            products.forward(network.weights[number], x, y, norm, epsilon)
+            x = y
         h = h_of_all[step]
         norm = network.norm_of_gates(place, kept, None if mask is None else mask[step])
-        products.forward(network.weights[-1], taken, h, norm, epsilon, c_before=c, c=kept.c[place])
+        products.forward(network.weights[-1], x, h, norm, epsilon, c_before=c, c=kept.c[place])
         c = kept.c[place]
     c_n = c.clone(memory_format=torch.contiguous_format)
     return h_of_all, c_n, *(kept if keep else (one.new_empty(0) for one in kept))
 
 
 class Gradients(NamedTuple):
-    x: Tensor
-    projections: list[Tensor]
+    products_m: Tensor
+    products_a: Tensor
+    numbers: list[Tensor]
     h0: Tensor
     c0: Tensor
     values: list[Tensor]
@@ -218,23 +228,24 @@ class Gradients(NamedTuple):
 
 
 def backward(
-    dh, dc_n, x, projections, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept: Kept, epsilon, needs_x,
-    needs_h0, needs_values,
+    dh, dc_n, inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept: Kept, epsilon, needs_h0,
+    needs_values,
 ) -> Gradients:  # fmt: skip
-    """Those of x, h0 and of weights that are not needed are empty."""
-    (steps, n, _), hidden = x.shape, gains.shape[1]
+    """Those of h0 and of weights that are not needed are empty."""
+    like, hidden = inputs.products_m, gains.shape[1]
+    steps, n, _ = like.shape
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
     internal = network.gates
     h0, c0 = readable(h0, 16), readable(c0, 16)
     mask = None if mask is None else mask.contiguous()
-    window = Window(x, projections, hidden, epsilon)
-    dz = large_empty(x, (internal, window.size, n, hidden))
-    dz_of_gates = large_empty(x, (window.size, n, GATES * hidden))
-    dm, da = large_empty(x, (2, window.size, n, hidden))
-    dx = x.new_zeros(x.shape if needs_x else 0)
-    dprojections = [torch.zeros_like(one, memory_format=torch.contiguous_format) for one in projections]
+    window = Window(inputs, hidden, epsilon)
+    dz = large_empty(like, (internal, window.size, n, hidden))
+    dz_of_gates = large_empty(like, (window.size, n, GATES * hidden))
+    dm, da = large_empty(like, (2, window.size, n, hidden))
+    dproducts = [large_empty(one, one.shape) for one in inputs.products]
+    dnumbers = [torch.zeros_like(one, memory_format=torch.contiguous_format) for one in inputs.numbers]
     dc = torch.zeros_like(c0) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)
-    divided = products.parts(n, x.device)
+    divided = products.parts(n, like.device)
     dnorm = dc.new_zeros((internal, divided, 2 * hidden))
     dnorm_of_gates = dc.new_zeros((divided, 2 * GATES * hidden))
     dvalues = [one.new_zeros(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
@@ -242,11 +253,11 @@ def backward(
     for step in reversed(range(steps)):
         place = window.at(step)
         if place == window.size - 1 or step == steps - 1:
-            window.enter(step, kept.products, there=True)
+            window.enter(step)
             dh_of_window = dh[step - place : step + 1].contiguous()
         of_cell = {"c_before": kept.c[step - 1] if step else c0, "c": kept.c[step], "dc": dc, "dc_before": dc}
         norm = network.norm_of_gates(step, kept, None if mask is None else mask[step])
-        of_h = dh_of_window[place]
+        of_h = readable(dh_of_window[place], 16)
         if after is None:
             products.backward_of_last(values[0], of_h, dz_of_gates[place], norm, dnorm_of_gates, **of_cell)
         else:
@@ -262,13 +273,13 @@ def backward(
         if place == 0:
             of_window = slice(step, min(step + window.size, steps))
             network.add_gradients(dvalues, needs_values, h, h0, kept.y, dz, dz_of_gates, of_window)
-            window.leave(step, (dm, da), kept.products, dx, dprojections)
+            window.leave(step, (dm, da), dproducts, dnumbers)
     dh0 = h0.new_zeros(h0.shape if needs_h0 else 0)
     if after is not None and needs_h0:
         first = network.weights[0]
         run(first.kernel("grad_input", "none", n), n, after, first.values, dh0)
     dnorm, dnorm_of_gates = dnorm.sum(1), dnorm_of_gates.sum(0)
     return Gradients(
-        dx, dprojections, dh0, dc, dvalues, *(one.to(gains.dtype, copy=True) for one in dnorm.split(hidden, 1)),
+        *dproducts, dnumbers, dh0, dc, dvalues, *(one.to(gains.dtype, copy=True) for one in dnorm.split(hidden, 1)),
         *(one.to(gains.dtype, copy=True) for one in dnorm_of_gates.split(GATES * hidden)),
     )  # fmt: skip
