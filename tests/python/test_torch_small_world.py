@@ -342,14 +342,12 @@ def test_gradients_that_are_expanded_or_not_aligned():
 
 
 def test_gradients_of_the_gains_of_inputs_in_16_bits_are_summed_in_more():
-    layer, x = make(internal_steps=2), torch.randn(2, 600, INPUTS)
-    narrow = copy.deepcopy(layer).to(torch.bfloat16)
+    narrow, x = make(torch.bfloat16, internal_steps=2), torch.randn(2, 600, INPUTS).to(torch.bfloat16)
     found = []
-    for one in (narrow.float(), narrow.bfloat16()):
-        one.zero_grad()
+    for one in (copy.deepcopy(narrow).float(), narrow):
         one(x.to(one.add.weight.dtype))[0].float().square().sum().backward()
         found.append(torch.cat([one.multiply_norm.bias.grad, one.add_norm.bias.grad]).float())
-    assert (found[0] - found[1]).norm() < 0.05 * found[0].norm()
+    assert (found[0] - found[1]).norm() < 0.01 * found[0].norm()
 
 
 @pytest.mark.parametrize("steps,n", [(7, 200), (2, 600)])
