@@ -7,6 +7,7 @@
 
 #include "emulator/driver/call.h"
 #include "emulator/driver/capture.h"
+#include "emulator/machine/cluster.h"
 #include "emulator/machine/launch.h"
 #include "emulator/machine/report.h"
 
@@ -25,6 +26,7 @@ struct Shape {
   unsigned grid[3];
   unsigned block[3];
   unsigned dynamic_shared_bytes;
+  unsigned cluster[3] = {1, 1, 1};
   bool overlaps = false;  ///< it may begin before the one before it has ended
 };
 
@@ -60,6 +62,19 @@ CUresult check_shape(const Function& function, const Shape& shape) {
   const bool fits = threads <= kThreadsPerBlock && (kernel.max_threads == 0 || threads <= kernel.max_threads);
   const bool shared = shape.dynamic_shared_bytes <= static_cast<unsigned>(function.dynamic_shared_limit);
   return fits && required && shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/// Clusters of up to eight blocks, which divide the grid; larger ones need an attribute that is not
+/// implemented.
+CUresult check_cluster(const Function& function, const Shape& shape) {
+  const unsigned size = shape.cluster[0] * shape.cluster[1] * shape.cluster[2];
+  if (size == 1) return CUDA_SUCCESS;
+  if (devices()[function.context->device].compute_capability < kFirstOverlapping)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  for (int axis = 0; axis < 3; ++axis)
+    if (shape.cluster[axis] == 0 || shape.grid[axis] % shape.cluster[axis] != 0)
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  return size <= emulator::kMostOfCluster ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
 /// The buffer that `extra` names: CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE in any order, then _END.
@@ -132,6 +147,7 @@ CUresult execute(Context& context, OverlapChain& chain, const Function& function
   for (int i = 0; i < 3; ++i) {
     request.grid[i] = shape.grid[i];
     request.block[i] = shape.block[i];
+    request.cluster[i] = shape.cluster[i];
   }
   request.dynamic_shared_bytes = shape.dynamic_shared_bytes;
   request.parameters = parameters;
@@ -174,6 +190,7 @@ CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, v
     if (const CUresult result = find_stream(context, stream_handle, stream); result != CUDA_SUCCESS)
       return result;
     if (const CUresult result = check_shape(*function, shape); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = check_cluster(*function, shape); result != CUDA_SUCCESS) return result;
     std::vector<std::byte> parameters;
     if (const CUresult result = gather(*function->program, each, extra, parameters); result != CUDA_SUCCESS)
       return result;
@@ -199,8 +216,7 @@ bool is_granted(const CUlaunchAttribute& attribute) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
       return attribute.value.cooperative == 0;
     case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-      return attribute.value.clusterDim.x == 1 && attribute.value.clusterDim.y == 1 &&
-             attribute.value.clusterDim.z == 1;
+      return true;
     default:
       return false;
   }
@@ -231,19 +247,21 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                           void** extra) {
   if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
     return CUDA_ERROR_INVALID_VALUE;
-  bool overlaps = false;
+  Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
+              {config->blockDimX, config->blockDimY, config->blockDimZ},
+              config->sharedMemBytes};
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const CUlaunchAttribute& attribute = config->attrs[i];
     if (!is_granted(attribute)) return CUDA_ERROR_NOT_SUPPORTED;
     if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-      overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
+      shape.overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const auto& size = attribute.value.clusterDim;
+      const unsigned cluster[3] = {size.x, size.y, size.z};
+      std::copy_n(cluster, 3, shape.cluster);
+    }
   }
-  return launch(function,
-                {{config->gridDimX, config->gridDimY, config->gridDimZ},
-                 {config->blockDimX, config->blockDimY, config->blockDimZ},
-                 config->sharedMemBytes,
-                 overlaps},
-                config->hStream, parameters, extra);
+  return launch(function, shape, config->hStream, parameters, extra);
 }
 
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads,

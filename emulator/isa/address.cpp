@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "emulator/isa/lanes.h"
+#include "emulator/machine/cluster.h"
 #include "emulator/machine/memory.h"
 #include "emulator/program/decoder.h"
 
@@ -25,12 +26,14 @@ template <std::uint64_t Window>
 bool in_window(std::uint64_t address) {
   return address - Window < kWindowBytes;
 }
+/// shared::cta is the window of the block alone, inside that of its cluster.
+bool in_own_shared(std::uint64_t address) { return address - kSharedWindow < 1u << kClusterShift; }
 bool in_global(std::uint64_t address) {
   return !in_window<kSharedWindow>(address) && !in_window<kLocalWindow>(address);
 }
 
 std::string_view take_window(Decoder& decoder) {
-  return decoder.take_one({"global", "shared::cta", "shared", "local"});
+  return decoder.take_one({"global", "shared::cta", "shared::cluster", "shared", "local"});
 }
 
 void decode_cvta(Decoder& decoder) {
@@ -65,8 +68,10 @@ void decode_isspacep(Decoder& decoder) {
     decoder.instruction().run = write_whether<in_global>;
   else if (space == "local")
     decoder.instruction().run = write_whether<in_window<kLocalWindow>>;
-  else
+  else if (space == "shared::cluster")
     decoder.instruction().run = write_whether<in_window<kSharedWindow>>;
+  else
+    decoder.instruction().run = write_whether<in_own_shared>;
 }
 
 }  // namespace

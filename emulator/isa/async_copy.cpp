@@ -87,6 +87,7 @@ void decode_copy(Decoder& decoder, bool all_levels) {
 void decode_cp(Decoder& decoder) {
   if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
   (void)decoder.take_one({"async"});
+  if (decoder.take("mbarrier")) return decode_copies_arrival(decoder);
   Instruction& instruction = decoder.instruction();
   instruction.kind = Kind::copy;
   if (decoder.take("commit_group")) {

@@ -3,6 +3,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
+#include "emulator/machine/cluster.h"
 
 /// bar, barrier, bar.warp.sync, fence, membar, griddepcontrol, nanosleep (PTX ISA 9.7.13, 9.7.19).
 namespace sparsekiln::emulator {
@@ -22,6 +23,12 @@ std::uint32_t uniform(const Warp& warp, const Instruction& instruction, Mask mas
             std::string("lanes of a warp name different ") + what);
   });
   return value;
+}
+
+void need_whole_warp(const Warp& warp, const Instruction& instruction, Mask mask) {
+  if (mask != warp.live)
+    fault(FaultKind::barrier_not_reached, warp, instruction, std::countr_zero(mask),
+          "only some of the warp's lanes reach the barrier together");
 }
 
 /// Operands: the result where there is one, the barrier, the threads where they are given, and the predicate.
@@ -115,6 +122,37 @@ BarrierKind decode_reduction(Decoder& decoder, std::size_t operands) {
                               : BarrierKind::reduce_or;
 }
 
+template <bool Releases, bool Aligned>
+void arrive_at_cluster(Warp& warp, const Instruction& instruction, Mask mask) {
+  if (Aligned) need_whole_warp(warp, instruction, mask);
+  cluster_arrive(warp, instruction, mask, Releases);
+}
+
+template <bool Aligned>
+void wait_for_cluster(Warp& warp, const Instruction& instruction, Mask mask) {
+  if (Aligned) need_whole_warp(warp, instruction, mask);
+  cluster_wait(warp, instruction, mask);
+}
+
+/// barrier.cluster (9.7.13.4).
+void decode_cluster_barrier(Decoder& decoder) {
+  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  const bool arrives = decoder.take_one({"arrive", "wait"}) == "arrive";
+  const bool relaxed =
+      arrives ? decoder.take_one({"release", "relaxed", ""}) == "relaxed" : decoder.take("acquire") && false;
+  const bool aligned = decoder.take("aligned");
+  decoder.expect_operands(0, 0);
+  Instruction& instruction = decoder.instruction();
+  instruction.kind = Kind::barrier;
+  instruction.traits |= kTalksToCluster;
+  if (!arrives)
+    instruction.run = aligned ? wait_for_cluster<true> : wait_for_cluster<false>;
+  else if (relaxed)
+    instruction.run = aligned ? arrive_at_cluster<false, true> : arrive_at_cluster<false, false>;
+  else
+    instruction.run = aligned ? arrive_at_cluster<true, true> : arrive_at_cluster<true, false>;
+}
+
 /// `bar` is `barrier` with `.aligned`.
 template <bool AlwaysAligned>
 void decode_barrier(Decoder& decoder) {
@@ -123,7 +161,7 @@ void decode_barrier(Decoder& decoder) {
     return;
   }
   (void)decoder.take("cta");
-  if (decoder.take("cluster")) decoder.refuse("is not implemented: clusters are not");
+  if (!AlwaysAligned && decoder.take("cluster")) return decode_cluster_barrier(decoder);
   const std::string_view what = decoder.take_one({"sync", "arrive", "red"});
   Instruction& instruction = decoder.instruction();
   instruction.run = synchronize_block;
@@ -147,9 +185,31 @@ void decode_barrier(Decoder& decoder) {
   instruction.detail |= static_cast<std::uint64_t>(kind);
 }
 
+void order_proxies(Warp& warp, const Instruction&, Mask mask) { fence_proxy(warp, mask); }
+
+/// `fence.proxy.async` orders the generic and the async proxy, which is more than its spaces say where it
+/// names one. `.alias` orders what has several addresses, which nothing has here.
+void decode_proxy_fence(Decoder& decoder) {
+  const bool async = decoder.take_one({"async", "alias"}) == "async";
+  if (decoder.compute_capability() < (async ? 90 : 70)) decoder.refuse("needs sm_90");
+  if (async) (void)decoder.take_one({"global", "shared::cta", "shared::cluster", ""});
+  decoder.expect_operands(0, 0);
+  decoder.instruction().run = async ? order_proxies : do_nothing;
+  decoder.instruction().kind = Kind::fence;
+}
+
+/// `fence.mbarrier_init.release.cluster`: of the mbarriers that the thread has initialized.
+void decode_init_fence(Decoder& decoder) {
+  for (const std::string_view modifier : {"release", "cluster"}) (void)decoder.take_one({modifier});
+  decoder.expect_operands(0, 0);
+  decoder.instruction().run = fence_of(Scope::cluster);
+  decoder.instruction().kind = Kind::fence;
+}
+
 void decode_fence(Decoder& decoder) {
-  if (decoder.take("proxy")) decoder.refuse("is not implemented: proxies are not");
-  (void)decoder.take_one({"sc", "acq_rel", ""});
+  if (decoder.take("proxy")) return decode_proxy_fence(decoder);
+  if (decoder.take("mbarrier_init")) return decode_init_fence(decoder);
+  (void)decoder.take_one({"sc", "acq_rel", "acquire", "release", ""});
   decoder.instruction().run = fence_of(take_scope(decoder));
   decoder.instruction().kind = Kind::fence;
   decoder.expect_operands(0, 0);

@@ -27,6 +27,10 @@ Scope take_scope(Decoder& decoder) {
 AccessSpace take_space(Decoder& decoder) {
   if (decoder.take("global")) return AccessSpace::global;
   if (decoder.take("shared") || decoder.take("shared::cta")) return AccessSpace::shared;
+  if (decoder.take("shared::cluster")) {
+    if (decoder.compute_capability() < 90) decoder.refuse(".shared::cluster needs sm_90");
+    return AccessSpace::shared_cluster;
+  }
   if (decoder.take("local")) return AccessSpace::local;
   if (decoder.take("const")) return AccessSpace::constant;
   return AccessSpace::generic;
@@ -54,6 +58,7 @@ void mark_memory(Decoder& decoder, AccessSpace space, bool strong) {
       instruction.kind = Kind::memory_global;
       break;
     case AccessSpace::shared:
+    case AccessSpace::shared_cluster:
       instruction.kind = Kind::memory_shared;
       break;
     case AccessSpace::local:
@@ -68,6 +73,8 @@ void mark_memory(Decoder& decoder, AccessSpace space, bool strong) {
   }
   if (strong && (space == AccessSpace::global || space == AccessSpace::generic))
     instruction.traits |= kTalksToBlocks;
+  if (space == AccessSpace::shared_cluster || space == AccessSpace::generic)
+    instruction.traits |= kTalksToCluster;
 }
 
 }  // namespace sparsekiln::emulator

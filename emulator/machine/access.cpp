@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "emulator/machine/cluster.h"
 #include "emulator/machine/footprint.h"
 #include "emulator/machine/traffic.h"
 
@@ -71,11 +72,20 @@ void watch_order(const CheckedAccess& checked, const LaneGroup& group, const Tou
                  std::uint32_t stamp, const Viewer& viewer, std::uint64_t memory) {
   Conflict with;
   if (line.add(group, touch, stamp, viewer, with)) return;
-  const Site site = site_of(checked.block(), with.touch.block, with.touch.warp(), with.lane, with.touch.pc());
-  checked.fail(FaultKind::race, group.pattern.lane_at(static_cast<int>(with.byte)),
+  const Program& program = checked.block().grid.program;
+  const std::string who =
+      with.touch.by_agent()
+          ? "an asynchronous operation that it has not waited for"
+          : describe_thread(site_of(checked.block(), with.touch.block, with.touch.warp(), with.lane, 0));
+  const int lane =
+      checked.async ? std::countr_zero(checked.mask) : group.pattern.lane_at(static_cast<int>(with.byte));
+  checked.fail(FaultKind::race, lane,
                checked.text(begin_of(checked, memory + group.line * kLineBytes + with.byte)) +
-                   ", which races with the " + (with.touch.writes() ? "write" : "read") + " by " +
-                   describe_thread(site) + ": " + describe_code(*site.program, with.touch.pc()));
+                   ", which races with the " + (with.touch.writes() ? "write" : "read") + " by " + who +
+                   ": " + describe_code(program, with.touch.pc()) +
+                   (checked.async && with.touch.writes() && !with.touch.by_agent()
+                        ? " (no fence.proxy.async is between the two, or nothing orders them)"
+                        : ""));
 }
 
 /// An asynchronous copy that fills bytes from `address` of shared memory on.
@@ -91,8 +101,7 @@ std::string describe_copy(const Block& block, std::uint64_t address) {
   return "a copy";
 }
 
-void watch_filling(const CheckedAccess& checked, const LaneGroup& group) {
-  const Block& block = checked.block();
+void watch_filling(const CheckedAccess& checked, const Block& block, const LaneGroup& group) {
   const ByteMask* const cells = block.shared_filling.data() + group.line * kCellsOfLine;
   if (all_cells_are(cells, 0)) return;
   group.each_cell([&](std::uint32_t c, ByteMask bytes) {
@@ -110,49 +119,34 @@ Touch touch_of(const CheckedAccess& checked) {
                    pc_of(checked.warp, checked.instruction), checked.writes(), strength_of(checked.access));
 }
 
-void watch_shared(const CheckedAccess& checked, const std::uint32_t* offsets, Mask common) {
-  Block& block = checked.block();
-  const Viewer viewer = block.order.viewer(checked.warp.index);
-  const Touch touch = touch_of(checked);
-  const bool races = checked.checks().races;
+void watch_shared(const CheckedAccess& checked, Block& of, const std::uint32_t* offsets, Mask common) {
+  const SharedWatch watch{checked, of, touch_of(checked), checked.block().order.viewer(checked.warp.index)};
   for (Mask left = checked.mask; left != 0;) {
     const LaneGroup group =
         first_group(left, checked.access.bytes, [&](int lane) { return std::uint64_t{offsets[lane]}; });
     left &= ~group.lanes;
-    if (races) watch_filling(checked, group);
-    if (checked.checks().unwritten) watch_written(checked, group, block.shared_written.data(), kSharedBase);
-    if (races && (group.lanes & ~common) != 0)
-      watch_order(checked, group, touch, block.shared_lines[group.line], block.stamp, viewer, kSharedBase);
+    watch.line(group, (group.lanes & ~common) != 0);
   }
 }
 
 /// Lanes of one allocation.
 void watch_global(const CheckedAccess& checked, Allocation& allocation, Mask lanes,
                   const std::uint64_t* addresses, Mask common) {
-  Shadow& shadow = *allocation.shadow;
-  const bool races = checked.checks().races;
-  if (checked.writes() && !checked.checks().unwritten) shadow.mark_all_written();
-  const bool written = checked.checks().unwritten && !shadow.all_written();
-  if (!races && !written) return;
-  Block& block = checked.block();
-  if (races && checked.writes()) watch_sources(checked, lanes, addresses);
-  if (block.grid.request.overlaps()) watch_overlap(checked, allocation, lanes, addresses);
-  AllocationFootprint* const footprint = allocation.footprint;
-  const Viewer viewer = block.order.viewer(checked.warp.index);
-  const Touch touch = touch_of(checked);
+  const Block& block = checked.block();
+  const GlobalWatch watch{checked, allocation, touch_of(checked), block.order.viewer(checked.warp.index)};
+  if (!watch.needed()) return;
+  if (watch.races && checked.writes()) watch_sources(checked, lanes, addresses);
+  if (block.grid.request.overlaps())
+    watch_overlap(checked, allocation, lanes, addresses, checked.warp.awaited);
   const auto offset = [&](int lane) { return addresses[lane] - allocation.address; };
   LaneGroup group = first_group(lanes, checked.access.bytes, offset);
   while (lanes != 0) {
     const std::uint64_t index = group.line / Shadow::kLinesOfPage;
-    const Shadow::Locked lock(shadow, index);
-    Shadow::Page* const page = races ? &shadow.page(index) : nullptr;
+    const Shadow::Locked lock(*allocation.shadow, index);
+    Shadow::Page* const page = watch.races ? &allocation.shadow->page(index) : nullptr;
     do {
       lanes &= ~group.lanes;
-      if (written) watch_written(checked, group, shadow.written(), allocation.address);
-      if (footprint != nullptr) footprint->add(group, checked.reads(), checked.writes());
-      if (races && (group.lanes & ~common) != 0)
-        watch_order(checked, group, touch, page->lines[group.line % Shadow::kLinesOfPage], block.grid.stamp,
-                    viewer, allocation.address);
+      watch.line(group, page, (group.lanes & ~common) != 0);
       if (lanes == 0) return;
       group = first_group(lanes, checked.access.bytes, offset);
     } while (group.line / Shadow::kLinesOfPage == index);
@@ -223,6 +217,26 @@ void check_constant(const CheckedAccess& checked, const std::uint64_t* given, st
     host[lane] = found->data.get() + (addresses.at[lane] - found->address);
 }
 
+/// Splits the lanes by the block of the cluster whose memory they access.
+void check_cluster(CheckedAccess checked, const std::uint64_t* given, Mask common, std::byte** host) {
+  std::uint64_t addresses[kLanes] = {};
+  for (Mask left = checked.mask; left != 0;) {
+    Block* of = nullptr;
+    Mask together = 0;
+    each_lane_of(left, [&](int lane) {
+      const SharedPlace place =
+          shared_place(checked.warp, checked.instruction, lane, static_cast<std::uint32_t>(given[lane]));
+      if (of == nullptr) of = place.block;
+      if (place.block != of) return;
+      together |= 1u << lane;
+      addresses[lane] = place.offset + kSharedBase;
+    });
+    checked.mask = together;
+    check_shared(checked, *of, addresses, common, host);
+    left &= ~together;
+  }
+}
+
 /// Splits the lanes by the window that a generic address is in (PTX ISA 5.1, "Generic Addressing").
 void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask common, std::byte** host,
                    Mask& shared, Mask& global) {
@@ -240,7 +254,7 @@ void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask c
     checked.mask = mask;
     if (mask != 0) check();
   };
-  with(shared, [&] { check_shared(checked, offsets, common, host); });
+  with(shared, [&] { check_cluster(checked, offsets, common, host); });
   with(local, [&] { check_local(checked, offsets, host); });
   with(global, [&] { check_global(checked, addresses, common, host); });
 }
@@ -267,7 +281,8 @@ std::string CheckedAccess::text(std::uint64_t address) const {
   const char* const verb = access.kind == AccessKind::read    ? "reads "
                            : access.kind == AccessKind::write ? "writes "
                                                               : "updates ";
-  return verb + std::to_string(access.bytes) + " bytes at " + hex(address);
+  return (async ? "the async proxy " : "") + std::string(verb) + std::to_string(access.bytes) + " bytes at " +
+         hex(address);
 }
 
 void CheckedAccess::fail(FaultKind kind, int lane, const std::string& what) const {
@@ -307,8 +322,29 @@ Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes) {
   return result;
 }
 
-void check_shared(const CheckedAccess& checked, const std::uint64_t* given, Mask common, std::byte** host) {
-  Block& block = checked.block();
+void SharedWatch::line(const LaneGroup& group, bool racing) const {
+  const Checks& checks = checked.checks();
+  if (checks.races) watch_filling(checked, of, group);
+  if (checks.unwritten) watch_written(checked, group, of.shared_written.data(), kSharedBase);
+  if (checks.races && racing)
+    watch_order(checked, group, touch, of.shared_lines[group.line], of.stamp, viewer, kSharedBase);
+}
+
+bool GlobalWatch::needed() const {
+  if (checked.writes() && !checked.checks().unwritten) allocation.shadow->mark_all_written();
+  return races || written;
+}
+
+void GlobalWatch::line(const LaneGroup& group, Shadow::Page* page, bool racing) const {
+  if (written) watch_written(checked, group, allocation.shadow->written(), allocation.address);
+  if (allocation.footprint != nullptr) allocation.footprint->add(group, checked.reads(), checked.writes());
+  if (races && racing)
+    watch_order(checked, group, touch, page->lines[group.line % Shadow::kLinesOfPage],
+                checked.block().grid.stamp, viewer, allocation.address);
+}
+
+void check_shared(const CheckedAccess& checked, Block& block, const std::uint64_t* given, Mask common,
+                  std::byte** host) {
   LaneAddresses addresses(given, checked.mask);
   for (std::uint64_t& address : addresses.at) address = static_cast<std::uint32_t>(address);
   checked.check_alignment(addresses);
@@ -323,7 +359,7 @@ void check_shared(const CheckedAccess& checked, const std::uint64_t* given, Mask
   for (int lane = 0; lane < kLanes; ++lane)
     offsets[lane] = static_cast<std::uint32_t>(addresses.at[lane]) - kSharedBase;
   place(host, checked.mask, [&, memory = block.shared](int lane) { return memory + offsets[lane]; });
-  if (checked.checks().races || checked.checks().unwritten) watch_shared(checked, offsets, common);
+  if (checked.checks().races || checked.checks().unwritten) watch_shared(checked, block, offsets, common);
 }
 
 void check_global(const CheckedAccess& checked, const std::uint64_t* given, Mask common, std::byte** host) {
@@ -373,7 +409,11 @@ Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access&
   switch (what.space) {
     case AccessSpace::shared:
       shared = mask;
-      check_shared(checked, addresses, common, host);
+      check_shared(checked, block, addresses, common, host);
+      break;
+    case AccessSpace::shared_cluster:
+      shared = mask;
+      check_cluster(checked, addresses, common, host);
       break;
     case AccessSpace::global:
       global = mask;

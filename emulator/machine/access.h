@@ -23,6 +23,7 @@ struct CheckedAccess {
   const Instruction& instruction;
   Mask mask;
   Access access;
+  bool async = false;  ///< by the async proxy, on behalf of the one lane of the mask
 
   [[nodiscard]] Block& block() const { return *warp.block; }
   [[nodiscard]] const Checks& checks() const { return warp.block->grid.checks; }
@@ -37,10 +38,34 @@ struct CheckedAccess {
 
 /// Each: bounds, alignment, unwritten bytes, races; host addresses of the lanes of the mask. Lanes of
 /// `common` write where another lane of the instruction writes and are no race with it.
-void check_shared(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common,
+void check_shared(const CheckedAccess& checked, Block& of, const std::uint64_t* addresses, Mask common,
                   std::byte** host);
 void check_global(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common,
                   std::byte** host);
+
+/// What is checked and recorded of an access line by line: unwritten bytes, copies on their way, races.
+struct SharedWatch {
+  const CheckedAccess& checked;
+  Block& of;
+  Touch touch;  ///< by whom
+  Viewer viewer;
+
+  /// `racing`: whether the group may race; not where it writes what another lane of the instruction writes.
+  void line(const LaneGroup& group, bool racing) const;
+};
+struct GlobalWatch {
+  const CheckedAccess& checked;
+  Allocation& allocation;
+  Touch touch;
+  Viewer viewer;
+  bool races = checked.checks().races;
+  bool written = checked.checks().unwritten && !allocation.shadow->all_written();
+
+  /// Whether lines have to be looked at, after what concerns the allocation as a whole.
+  [[nodiscard]] bool needed() const;
+  /// `page`: of the group, null without `races`. Its lock is held.
+  void line(const LaneGroup& group, Shadow::Page* page, bool racing) const;
+};
 
 /// Until its thread waits for a copy, the copy reads its source at any time after its issue. It may or may
 /// not copy what the block writes there meanwhile, whatever the order of the issue and the write. (For writes
@@ -48,9 +73,10 @@ void check_global(const CheckedAccess& checked, const std::uint64_t* addresses, 
 void watch_sources(const CheckedAccess& checked, Mask lanes, const std::uint64_t* addresses);
 
 /// Throws Fault where lanes access what earlier launches access that need not have ended
-/// (LaunchRequest::unfinished_before_wait). All lanes access one allocation.
+/// (LaunchRequest::unfinished_before_wait). All lanes access one allocation; those of `waited` have executed
+/// griddepcontrol.wait.
 void watch_overlap(const CheckedAccess& checked, const Allocation& allocation, Mask lanes,
-                   const std::uint64_t* addresses);
+                   const std::uint64_t* addresses, Mask waited);
 
 /// Lanes of `mask` that have the address of an earlier one.
 [[nodiscard]] Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "emulator/machine/async_operation.h"
+#include "emulator/machine/cluster.h"
 #include "emulator/machine/memory_access.h"
 #include "emulator/machine/warp_state.h"
 
@@ -12,20 +14,10 @@
 /// waited for them.
 namespace sparsekiln::emulator {
 
-/// Who accesses, in the place of a warp: `slot` of a block, which stands for whatever tells of the end (an
-/// mbarrier, the bulk groups of a thread, the wgmma groups of a warp), and `time`, which goes up with each end
-/// that it tells of. Who knows of a time knows of all before.
-struct Agent {
-  std::uint32_t block = 0;  ///< number in the grid
-  std::uint32_t slot = 0;   ///< from kFirstAgent on
-  std::uint32_t time = 0;
-};
-inline constexpr std::uint32_t kFirstAgent = 32;  ///< below are warps
-inline constexpr std::uint32_t kLastAgent = 254;
-
 /// What an agent stands for. One number of 32 bits tells those of a kind apart.
 enum class AgentKind : std::uint8_t { mbarrier, bulk_reads, bulk_writes, warp_matrix };
-/// The slot of `of` that stands for this: the same whenever it is asked for. Past kLastAgent, slots are shared.
+/// The slot of `of` that stands for this: the same whenever it is asked for. Past kLastAgent, slots are
+/// shared.
 [[nodiscard]] std::uint32_t agent_slot(Block& of, AgentKind kind, std::uint32_t which);
 
 /// An asynchronous operation when it is issued: by whom, and who will have done its accesses.
@@ -37,45 +29,23 @@ struct AsyncIssue {
 };
 
 /// Checks and records, when an operation is issued, that it reads or writes bytes [offset, offset + bytes) of
-/// the shared memory of `of`: bounds, unwritten bytes, and order with what happened before the issue, among it
-/// generic writes without a proxy fence. `offset` is from the start of the memory, not from kSharedBase. Throws
-/// Fault. A write counts as written from now on.
+/// the shared memory of `of`: bounds, unwritten bytes, and order with what happened before the issue, among
+/// it generic writes without a proxy fence. `offset` is from the start of the memory, not from kSharedBase.
+/// Throws Fault. A write counts as written from now on.
 void touch_shared(const AsyncIssue& issue, Block& of, std::uint32_t offset, std::uint32_t bytes,
                   AccessKind kind);
-/// The same for global memory. Returns the host's address of the first byte. All bytes are of one allocation, or
-/// it faults.
+/// The same for global memory. Returns the host's address of the first byte. All bytes are of one allocation,
+/// or it faults.
 std::byte* touch_global(const AsyncIssue& issue, std::uint64_t address, std::uint32_t bytes, AccessKind kind);
 
 /// From now on what lanes of `lanes` do comes after what the agent did: they have waited for it.
 void learn_of(Warp& warp, Mask lanes, const Agent& agent);
 
-/// An operation that is on its way.
-class AsyncOperation {
- public:
-  virtual ~AsyncOperation() = default;
-  /// Moves the data and tells whoever waits. Throws Fault.
-  virtual void land() = 0;
-  /// Whether it reaches shared memory of other blocks of the cluster.
-  [[nodiscard]] virtual bool reaches_peers() const { return false; }
-};
-/// Sends an operation on its way: the seed says when it lands, at the latest when nothing else can run.
-/// Pointers stay valid until it has landed.
+/// Sends an operation on its way: the seed says when it lands, at the earliest before this returns, at the
+/// latest when nothing else can run. Pointers stay valid until it has landed.
 void send(Warp& warp, std::unique_ptr<AsyncOperation> operation);
 /// Lets it land now. Does nothing if it has landed.
 void land_now(Block& block, const AsyncOperation* operation);
-
-/// The block of this warp's cluster whose shared memory a shared::cluster address is in, and the offset there
-/// (the window of a block of the cluster: machine/cluster.h). Faults for a lane whose address is in none, or in
-/// that of a block which has ended.
-struct SharedPlace {
-  Block* block = nullptr;
-  std::uint32_t offset = 0;
-};
-[[nodiscard]] SharedPlace shared_place(const Warp& warp, const Instruction& instruction, int lane,
-                                       std::uint32_t address);
-/// The block of the warp's cluster with a rank; null where the cluster has none.
-[[nodiscard]] Block* block_of_rank(const Warp& warp, std::uint32_t rank);
-[[nodiscard]] std::uint32_t rank_of(const Warp& warp);
 
 /// The mbarrier at an offset of shared memory, as bulk copies see it. Faults where there is none.
 /// Who has done the accesses of an operation which signals it.

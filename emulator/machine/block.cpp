@@ -53,8 +53,10 @@ bool WarpSnapshot::same(const Warp& warp, std::uint64_t now) const {
          std::memcmp(registers.data(), warp.registers, registers.size()) == 0;
 }
 
-Block::Block(Grid& of)
+Block::Block(Grid& of, Cluster& with, std::uint32_t at)
     : grid(of),
+      cluster(&with),
+      rank(at),
       warps(of.warps),
       copies(of.warps),
       idle(of.warps),
@@ -85,6 +87,11 @@ void Block::start(std::uint32_t number) {
   order.start(number, grid.warps);
   shared_places.clear();
   barriers.start();
+  mbarriers.clear();
+  flying.clear();
+  agents.clear();
+  landing_ = static_cast<Landing>(mixed(grid.request.seed + number + 1) % 3);
+  circling_ = 0;
   std::fill(idle.begin(), idle.end(), 0);
   std::fill(patience_.begin(), patience_.end(), Patience{.next_look = kFirstLook});
   for (std::vector<ByteMask>* const bytes : {&local_cells, &shared_written, &shared_filling})
@@ -100,6 +107,7 @@ void Block::start(std::uint32_t number) {
     warp.diverged.clear();
     warp.time = 1;
     warp.awaited = 0;
+    warp.cluster = {};
     warp.turn_granted = grid.alone();
     copies[w].start();
     fill_fixed_rows(*this, warp, stamp == 1);
@@ -124,6 +132,7 @@ void Block::note_ended(Warp& warp, Mask before) {
   ++progress;
   finish_copies(warp, gone);
   note_missing_wait(warp, gone);
+  if (!grid.clustered()) cluster->look_at_barrier();
   if (warp.live != 0) return;
   living &= ~(1u << warp.index);
   release_barriers(*this);
@@ -139,14 +148,15 @@ void Block::run_warp(std::uint32_t w, std::uint32_t budget) {
 
 void Block::run(Worker& on) {
   worker = &on;
-  std::uint32_t circling = 0;  // warps of `ready` that can do nothing until something changes
+  circling_ = 0;
   std::uint64_t seen = progress;
   while (true) {
     if (progress != seen) {
       seen = progress;
-      circling = 0;
+      circling_ = 0;
     }
-    const std::uint32_t choice = ready & ~circling;
+    const std::uint32_t choice = ready & ~circling_;
+    if (!flying.empty() && land_one(choice == 0)) continue;
     if (choice == 0) break;
     const int count = std::popcount(choice);
     const bool alone = count == 1;
@@ -158,13 +168,50 @@ void Block::run(Worker& on) {
       idle[w] = 0;
       patience_[w].next_look = kFirstLook;
     } else if ((idle[w] += budget) >= patience_[w].next_look && warps[w].state == WarpState::ready) {
-      if (comes_back(w)) circling |= 1u << w;
+      if (comes_back(w)) circling_ |= 1u << w;
       patience_[w].next_look = idle[w] * 2;
       if (idle[w] > kMostIdle)
         report_endless(warps[w], "ran " + std::to_string(idle[w]) + " instructions without any effect");
     }
   }
-  if (living != 0 && wanting() == 0) report_stuck(circling);
+  if (living != 0 && wanting() == 0 && !grid.clustered()) report_stuck();
+}
+
+void Block::land(const AsyncOperation* operation) {
+  const auto found =
+      std::find_if(flying.begin(), flying.end(), [&](const auto& one) { return one.get() == operation; });
+  if (found == flying.end()) return;
+  const std::unique_ptr<AsyncOperation> landing = std::move(*found);
+  flying.erase(found);
+  landing->land();
+}
+
+bool Block::land_one(bool must) {
+  constexpr std::uint32_t kRarely = 16;
+  if (!must && (landing_ == Landing::late || random.below(kRarely) != 0)) return false;
+  std::vector<std::size_t> own;
+  for (std::size_t i = 0; i < flying.size(); ++i)
+    if (!flying[i]->reaches_peers()) own.push_back(i);
+  if (own.empty()) return false;
+  const AsyncOperation* const operation =
+      flying[own[random.below(static_cast<std::uint32_t>(own.size()))]].get();
+  if (ended() && operation->fills_shared())
+    throw Fault(FaultKind::copy_not_awaited,
+                "copy not awaited: a block ends while a copy into its shared memory is on its way; " +
+                    describe(site_of(*this, index, 0, 0, operation->pc)));
+  land(operation);
+  ++progress;
+  return true;
+}
+
+bool Block::land_at_peers(bool all) {
+  std::vector<const AsyncOperation*> landing;
+  for (const auto& operation : flying)
+    if (operation->reaches_peers() && (all || (landing_ != Landing::late && random.coin())))
+      landing.push_back(operation.get());
+  for (const AsyncOperation* operation : landing) land(operation);
+  progress += landing.size();
+  return !landing.empty();
 }
 
 bool Block::comes_back(std::uint32_t w) {
@@ -202,12 +249,22 @@ bool Block::take_turn(std::uint32_t w, Worker& on) {
   return circles;
 }
 
-void Block::report_stuck(std::uint32_t circling) {
-  for (std::uint32_t left = circling; left != 0; left &= left - 1) {
+void Block::report_stuck() const {
+  for (std::uint32_t left = circling_; left != 0; left &= left - 1) {
     const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(left))];
     if (!warp.diverged.empty()) report_endless(warp, "");
   }
-  if (circling != 0) report_endless(warps[static_cast<std::size_t>(std::countr_zero(circling))], "");
+  for (const auto& [offset, mbarrier] : mbarriers)
+    if (mbarrier.waiting != 0) {
+      const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(mbarrier.waiting))];
+      fault(FaultKind::deadlock, warp, grid.program.code[warp.pc], std::countr_zero(warp.active),
+            "waits, and nothing is left that could change the " + describe_mbarrier(offset, mbarrier));
+    }
+  for (const Warp& warp : warps)
+    if (warp.cluster.suspended)
+      fault(FaultKind::barrier_not_reached, warp, grid.program.code[warp.pc], std::countr_zero(warp.active),
+            "the barrier of the cluster will never be complete: a thread of it waits elsewhere");
+  if (circling_ != 0) report_endless(warps[static_cast<std::size_t>(std::countr_zero(circling_))], "");
   for (std::uint32_t id = 0; id < kBarriers; ++id)
     if (barriers.arrivals[id].waiting != 0) report_missing(*this, id);
   throw Fault(FaultKind::deadlock, "deadlock: no warp of a block can run");

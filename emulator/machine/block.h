@@ -4,10 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <unordered_map>
 #include <vector>
 
+#include "emulator/machine/async_operation.h"
 #include "emulator/machine/barrier_state.h"
+#include "emulator/machine/cluster_state.h"
 #include "emulator/machine/grid.h"
+#include "emulator/machine/mbarrier_state.h"
 #include "emulator/machine/order.h"
 #include "emulator/machine/pending_copies.h"
 #include "emulator/machine/random.h"
@@ -46,7 +50,8 @@ struct WarpSnapshot {
 /// of the grid after the other.
 class Block {
  public:
-  explicit Block(Grid& of);
+  /// One of `with`, which holds its address already, with rank `at`.
+  Block(Grid& of, Cluster& with, std::uint32_t at);
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
@@ -57,12 +62,25 @@ class Block {
   /// Whether that warp is known to come back to the same state until something in the grid changes.
   bool take_turn(std::uint32_t warp, Worker& on);
   [[nodiscard]] bool ended() const { return living == 0; }
+  /// Ended, with all that it sent on its way.
+  [[nodiscard]] bool finished() const { return ended() && flying.empty(); }
+  /// Whether what it sends on its way lands at once.
+  [[nodiscard]] bool lands_early() const { return landing_ == Landing::early; }
+  /// Lets an operation land now, if it has not.
+  void land(const AsyncOperation* operation);
+  /// Lets operations that reach other blocks of the cluster land: all, or those that the seed picks. Whether
+  /// any did.
+  bool land_at_peers(bool all);
+  /// Nothing in the block can run on. Throws Fault.
+  [[noreturn]] void report_stuck() const;
   [[nodiscard]] std::uint32_t wanting() const;  ///< warps, one bit each
 
   // ---- for the handlers' functions of warp.h ----
   Grid& grid;
   Worker* worker = nullptr;
   std::uint32_t index = 0;  ///< number in the grid
+  Cluster* cluster = nullptr;
+  std::uint32_t rank = 0;  ///< in the cluster
   std::vector<Warp> warps;
   std::byte* shared = nullptr;
   std::byte* local = nullptr;            ///< of all threads, Grid::local_bytes each
@@ -75,7 +93,10 @@ class Block {
   SyncPlaces shared_places;
   std::vector<std::uint32_t*> times;  ///< Warp::time of each
   Barriers barriers;
-  std::vector<WarpCopies> copies;  ///< by warp
+  Mbarriers mbarriers;
+  std::vector<std::unique_ptr<AsyncOperation>> flying;      ///< sent and not landed
+  std::unordered_map<std::uint64_t, std::uint32_t> agents;  ///< slots that are taken: see agent_slot
+  std::vector<WarpCopies> copies;                           ///< by warp
   Random random;
   std::uint64_t progress = 0;       ///< goes up with each change that others may wait for
   std::uint32_t ready = 0;          ///< warps in WarpState::ready
@@ -86,6 +107,9 @@ class Block {
   void wake(std::uint32_t which);
 
  private:
+  /// When what is sent on its way lands.
+  enum class Landing : std::uint8_t { early, any_time, late };
+
   /// How long a warp has run without an effect, and what it was like.
   struct Patience {
     std::uint64_t next_look = 0;  ///< of `idle`
@@ -99,13 +123,16 @@ class Block {
   void note_ended(Warp& warp, Mask before);
   /// Runs a warp on, and sees whether it gets back to where it is now.
   [[nodiscard]] bool comes_back(std::uint32_t warp);
-  /// Nothing in the block can run on; `circling` warps only go in circles.
-  [[noreturn]] void report_stuck(std::uint32_t circling);
+  /// Lets one of `flying` land that stays within the block, if the seed says so or it `must`. Whether one
+  /// did.
+  bool land_one(bool must);
 
   LineAlignedBytes registers_;
   LineAlignedBytes shared_;
   LineAlignedBytes local_;
   std::vector<Patience> patience_;
+  Landing landing_ = Landing::early;
+  std::uint32_t circling_ = 0;  ///< warps that only go in circles until something changes
 };
 
 /// Runs up to `budget` instructions of a warp, as long as it is ready (machine/warp.cpp).

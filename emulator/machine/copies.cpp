@@ -181,7 +181,7 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
   const CheckedAccess read{warp, instruction, mask, {AccessSpace::global, AccessKind::read, bytes}};
   std::byte* into[kLanes];
   ++block.progress;
-  check_shared(write, to, 0, into);
+  check_shared(write, block, to, 0, into);
   const bool late = block.random.coin();
   const bool watched = block.grid.checks.races;
   if (!late && !watched) {

@@ -76,6 +76,27 @@ std::string Grid::whereabouts(std::uint64_t address, bool constant) const {
   return ", " + std::to_string(behind) + " bytes after " + named(*below);
 }
 
+std::uint32_t Grid::block_of(std::uint32_t cluster, std::uint32_t rank) const {
+  const std::uint32_t clusters[3] = {request.grid[0] / request.cluster[0],
+                                     request.grid[1] / request.cluster[1],
+                                     request.grid[2] / request.cluster[2]};
+  std::uint32_t at[3];
+  std::uint32_t within[3];
+  place(cluster, clusters, at);
+  place(rank, request.cluster, within);
+  for (int axis = 0; axis < 3; ++axis) at[axis] = at[axis] * request.cluster[axis] + within[axis];
+  return at[0] + request.grid[0] * (at[1] + request.grid[1] * at[2]);
+}
+
+void Grid::cluster_place(std::uint32_t block, std::uint32_t (&cluster)[3], std::uint32_t (&within)[3]) const {
+  std::uint32_t at[3];
+  block_place(block, at);
+  for (int axis = 0; axis < 3; ++axis) {
+    cluster[axis] = at[axis] / request.cluster[axis];
+    within[axis] = at[axis] % request.cluster[axis];
+  }
+}
+
 void Grid::block_place(std::uint32_t block, std::uint32_t (&at)[3]) const { place(block, request.grid, at); }
 void Grid::thread_place(std::uint32_t thread, std::uint32_t (&at)[3]) const {
   place(thread, request.block, at);

@@ -40,6 +40,15 @@ struct Grid {
     return lanes >= kLanes ? kAllLanes : (1u << lanes) - 1;
   }
   [[nodiscard]] bool alone() const { return blocks == 1; }
+  /// Blocks of a cluster, and whether there is more than one.
+  [[nodiscard]] std::uint32_t cluster_size() const {
+    return request.cluster[0] * request.cluster[1] * request.cluster[2];
+  }
+  [[nodiscard]] bool clustered() const { return cluster_size() > 1; }
+  /// The number of the block with a rank in a cluster, by its number; x, y, z of the cluster, and of the
+  /// block in it.
+  [[nodiscard]] std::uint32_t block_of(std::uint32_t cluster, std::uint32_t rank) const;
+  void cluster_place(std::uint32_t block, std::uint32_t (&cluster)[3], std::uint32_t (&within)[3]) const;
   /// The allocation that holds `address`, constant or not; null where none does.
   [[nodiscard]] Allocation* find(std::uint64_t address) const;
   /// ", 12 bytes after the allocation of 4096 bytes at 0x…": what is near an address that is not in any

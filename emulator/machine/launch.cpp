@@ -13,6 +13,7 @@
 #include "emulator/machine/block.h"
 #include "emulator/machine/crew.h"
 #include "emulator/machine/report.h"
+#include "emulator/machine/residents.h"
 
 namespace sparsekiln::emulator {
 namespace {
@@ -27,27 +28,6 @@ constexpr std::uint64_t kLeastResident = 12;
 constexpr std::uint64_t kMostResident = 128;
 /// Rounds without progress after which more blocks begin.
 constexpr int kStalledRounds = 64;
-/// Grids with more blocks begin with them in their own order.
-constexpr std::uint32_t kMostShuffled = 1u << 22;
-
-/// The order in which blocks start.
-class StartOrder {
- public:
-  StartOrder(std::uint32_t blocks, std::uint64_t seed) {
-    if (blocks > kMostShuffled || blocks < 2) return;
-    order_.resize(blocks);
-    std::iota(order_.begin(), order_.end(), 0u);
-    Random random(mixed(seed));
-    for (std::uint32_t left = blocks; left > 1; --left)
-      std::swap(order_[left - 1], order_[random.below(left)]);
-  }
-  [[nodiscard]] std::uint32_t at(std::uint32_t position) const {
-    return order_.empty() ? position : order_[position];
-  }
-
- private:
-  std::vector<std::uint32_t> order_;
-};
 
 /// What went wrong first, in the order of the seed and not of the clock.
 class FirstFailure {
@@ -100,61 +80,18 @@ std::uint64_t executed_by(const std::vector<std::unique_ptr<Worker>>& workers) {
   return sum;
 }
 
-/// The blocks that are on their way together. A place is used for one block after the other.
-class Residents {
- public:
-  Residents(Grid& grid, const StartOrder& order, std::uint32_t places) : grid_(grid), order_(order) {
-    add(places);
-  }
-
-  /// Begins blocks where there is place. All that are on their way, in the order of their places.
-  std::vector<Block*> fill() {
-    std::vector<Block*> running;
-    for (Resident& place : places_) {
-      place.runs = place.runs && !place.block->ended();
-      if (!place.runs && next_ < grid_.blocks) {
-        place.block->start(order_.at(next_++));
-        place.runs = true;
-      }
-      if (place.runs) running.push_back(place.block.get());
-    }
-    return running;
-  }
-  [[nodiscard]] std::uint32_t not_begun() const { return grid_.blocks - next_; }
-  /// Twice as many places, but no more than `most` or than there are blocks for.
-  void grow(std::uint32_t most) {
-    const auto size = static_cast<std::uint32_t>(places_.size());
-    add(std::min({size, not_begun(), most - std::min(most, size)}));
-  }
-
- private:
-  struct Resident {
-    std::unique_ptr<Block> block;
-    bool runs = false;
-  };
-
-  void add(std::uint32_t places) {
-    for (; places != 0; --places) places_.push_back({std::make_unique<Block>(grid_)});
-  }
-
-  Grid& grid_;
-  const StartOrder& order_;
-  std::vector<Resident> places_;
-  std::uint32_t next_ = 0;  ///< position of the block that begins next
-};
-
 /// A launch on its way.
 class Launch {
  public:
   explicit Launch(const LaunchRequest& request)
       : grid_(request),
-        order_(grid_.blocks, request.seed),
+        order_(grid_.blocks / grid_.cluster_size(), request.seed),
         crew_(std::min(host_threads(request), grid_.blocks)) {
     for (unsigned i = 0; i < crew_.size(); ++i) workers_.push_back(std::make_unique<Worker>(grid_.program));
   }
 
   Counters run() {
-    if (grid_.program.talks_to_blocks && !grid_.alone())
+    if ((grid_.program.talks_to_blocks && !grid_.alone()) || grid_.clustered())
       run_rounds();
     else
       run_queue();
@@ -166,20 +103,20 @@ class Launch {
   void run_queue() {
     FirstFailure failure;
     std::atomic<std::uint32_t> next{0};
-    const auto take = [&](Block& block, unsigned member) {
+    const auto take = [&](Team& team, unsigned member) {
       const std::uint32_t position = next++;
       if (position >= grid_.blocks || failure.before(position)) return false;
       try {
-        block.start(order_.at(position));
-        block.run(*workers_[member]);
+        team.start(order_.at(position));
+        team.first().run(*workers_[member]);
       } catch (...) {
         failure.note(position, std::current_exception());
       }
       return true;
     };
     {
-      Block block(grid_);
-      while (take(block, 0)) {
+      Team team(grid_);
+      while (take(team, 0)) {
         const std::uint64_t left = grid_.blocks - std::min<std::uint32_t>(next, grid_.blocks);
         if (crew_.size() > 1 && executed_by(workers_) / next * left > kWorthThreads) break;
       }
@@ -187,8 +124,8 @@ class Launch {
     if (next < grid_.blocks)
       crew_.all([&](unsigned member) {
         try {
-          Block block(grid_);
-          while (take(block, member)) {
+          Team team(grid_);
+          while (take(team, member)) {
           }
         } catch (...) {
           failure.note(0, std::current_exception());
@@ -202,12 +139,17 @@ class Launch {
                                 std::uint64_t{grid_.shared_bytes} * (1 + sizeof(Line) / kLineBytes) +
                                 std::uint64_t{grid_.local_bytes} * grid_.threads + 4096;
     const std::uint64_t fit = std::clamp(kResidentBytes / bytes, kLeastResident, kMostResident);
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>({fit, grid_.blocks, most_resident()}));
+    const std::uint32_t size = grid_.cluster_size();
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>({(fit + size - 1) / size, grid_.blocks / size, most_resident()}));
   }
-  /// What the device holds.
-  [[nodiscard]] std::uint32_t most_resident() const { return std::max(1u, grid_.request.resident_blocks); }
+  /// Clusters that the device holds.
+  [[nodiscard]] std::uint32_t most_resident() const {
+    return std::max(1u, grid_.request.resident_blocks / grid_.cluster_size());
+  }
 
-  /// Rounds: all blocks on their way run until they want to talk, then talk one after the other.
+  /// Rounds: all blocks on their way run until they want to talk, or until others must, then talk one after
+  /// the other.
   void run_rounds() {
     Residents residents(grid_, order_, resident());
     Random random(mixed(grid_.request.seed + 1));
@@ -217,9 +159,10 @@ class Launch {
       if (running.empty()) return;
       const std::uint64_t progress = grid_.progress;
       run_alone(running);
-      talk(running, random, residents.not_begun());
+      const bool nobody_talks = !talk(running, random, residents.not_begun());
       stalled = grid_.progress == progress ? stalled + 1 : 0;
-      if (stalled < kStalledRounds || residents.not_begun() == 0) continue;
+      if (stalled < kStalledRounds) continue;
+      if (nobody_talks) running.front()->report_stuck();
       residents.grow(most_resident());
       stalled = 0;
     }
@@ -255,8 +198,19 @@ class Launch {
     for (std::size_t i = 0; i < blocks.size(); ++i) grid_.progress += blocks[i]->progress - before[i];
   }
 
-  /// Faults where nothing will change any more; `not_begun` blocks find no place on the device.
-  void talk(const std::vector<Block*>& blocks, Random& random, std::uint32_t not_begun) {
+  /// What goes from block to block in a cluster without a turn.
+  void talk_in_clusters(const std::vector<Block*>& blocks, bool waits) {
+    for (Block* block : blocks) {
+      const std::uint64_t before = block->progress;
+      if (block->rank == 0) block->cluster->look_at_barrier();
+      if (block->land_at_peers(waits)) waits = false;
+      grid_.progress += block->progress - before;
+    }
+  }
+
+  /// Whether any warp wanted to. Faults where nothing will change any more; `not_begun` clusters find no
+  /// place on the device.
+  bool talk(const std::vector<Block*>& blocks, Random& random, std::uint32_t not_begun) {
     struct Turn {
       Block* block;
       std::uint32_t warp;
@@ -268,9 +222,10 @@ class Launch {
     for (auto left = static_cast<std::uint32_t>(turns.size()); left > 1; --left)
       std::swap(turns[left - 1], turns[random.below(left)]);
     const std::uint64_t progress = grid_.progress;
+    if (grid_.clustered()) talk_in_clusters(blocks, turns.empty());
     bool all_circle = !turns.empty();
     for (const Turn& turn : turns) all_circle = turn.block->take_turn(turn.warp, *workers_[0]) && all_circle;
-    if (!all_circle || grid_.progress != progress) return;
+    if (!all_circle || grid_.progress != progress) return !turns.empty();
     const auto parted = std::find_if(turns.begin(), turns.end(), [](const Turn& turn) {
       return !turn.block->warps[turn.warp].diverged.empty();
     });

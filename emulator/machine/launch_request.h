@@ -25,6 +25,7 @@ struct LaunchRequest {
   GlobalMemory* memory = nullptr;
   std::uint32_t grid[3] = {1, 1, 1};
   std::uint32_t block[3] = {1, 1, 1};
+  std::uint32_t cluster[3] = {1, 1, 1};  ///< blocks of a cluster; divides the grid
   std::uint32_t dynamic_shared_bytes = 0;
   std::vector<std::byte> parameters;  ///< Program::param_bytes of them
   std::uint64_t seed = 0;             ///< decides every order that the program does not

@@ -4,7 +4,8 @@
 
 namespace sparsekiln::emulator {
 
-enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic };
+/// `shared` is the block's own, `shared_cluster` that of a block of its cluster.
+enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic, shared_cluster };
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
 /// Which threads an operation is visible to, or ordered for (PTX ISA 8.5).

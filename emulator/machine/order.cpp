@@ -77,16 +77,15 @@ KnowledgePtr Knowledge::join(const KnowledgePtr& a, const KnowledgePtr& b) {
 }
 
 void ThreadOrder::join(const ThreadOrder& other) {
-  known = Knowledge::join(known, other.known);
+  known.join(other.known);
   for (std::size_t reach = 0; reach < 2; ++reach) {
-    fenced[reach] = Knowledge::join(fenced[reach], other.fenced[reach]);
-    read[reach] = Knowledge::join(read[reach], other.read[reach]);
+    fenced[reach].join(other.fenced[reach]);
+    read[reach].join(other.read[reach]);
   }
 }
 
 bool ThreadOrder::empty() const {
-  return known == nullptr && fenced[0] == nullptr && fenced[1] == nullptr && read[0] == nullptr &&
-         read[1] == nullptr;
+  return known.empty() && fenced[0].empty() && fenced[1].empty() && read[0].empty() && read[1].empty();
 }
 
 void BlockOrder::start(std::uint32_t block, std::uint32_t warps) {
@@ -108,7 +107,7 @@ void BlockOrder::start(std::uint32_t block, std::uint32_t warps) {
 
 bool BlockOrder::knows(const WarpOrder& warp, int lane, const Touch& before, int before_lane) const {
   const auto whom = static_cast<std::uint32_t>(before_lane);
-  if (before.block == block_) {
+  if (before.block == block_ && !before.by_agent()) {
     if (!warp.known.empty() && before.time <= warp.known[before.warp()]) return true;
     if (before.warp() == warp.index) {
       if (lane == before_lane && !before.several()) return true;
@@ -120,7 +119,30 @@ bool BlockOrder::knows(const WarpOrder& warp, int lane, const Touch& before, int
     return before.mixed() ? known->has_some(before.block, before.warp(), before.time)
                           : known->has(before.block, before.warp(), whom, before.time);
   };
-  return holds(common_.known) || (warp.threads != nullptr && holds((*warp.threads)[lane].known));
+  return holds(common_.known.plain) || (warp.threads != nullptr && holds((*warp.threads)[lane].known.plain));
+}
+
+/// Reads have their values when they end, so a write of the async proxy may follow them without a proxy
+/// fence.
+bool BlockOrder::ordered_for_async(const void* context, const Touch& before, const Touch&, unsigned parts,
+                                   int bytes_of_part) {
+  const auto& point = *static_cast<const AsyncPoint*>(context);
+  Touch thread;
+  thread.place(parts, LanePattern::of(point.lane, LanePattern::kOneLane));
+  if (before.by_agent() || !before.writes())
+    return point.order->viewer(point.warp).ordered(before, thread, parts, bytes_of_part);
+  const WarpOrder& warp = point.order->warps_[point.warp];
+  const auto holds = [&](const KnowledgePtr& known) {
+    if (known == nullptr) return false;
+    if (before.mixed()) return known->has_some(before.block, before.warp(), before.time);
+    return each_byte(before, thread, parts, bytes_of_part, [&](int byte) {
+      return known->has(before.block, before.warp(), static_cast<std::uint32_t>(before.lane_at(byte)),
+                        before.time);
+    });
+  };
+  return holds(point.order->common_.known.proxied) ||
+         (warp.threads != nullptr &&
+          holds((*warp.threads)[static_cast<std::size_t>(point.lane)].known.proxied));
 }
 
 bool BlockOrder::ordered_by_knowledge(const void* context, const Touch& before, const Touch& now,
@@ -136,20 +158,64 @@ bool BlockOrder::ordered_by_knowledge(const void* context, const Touch& before, 
   });
 }
 
-KnowledgePtr BlockOrder::released_by(const WarpOrder& warp, int lane, std::uint32_t time) const {
-  auto own = std::make_shared<Knowledge>();
-  if (epoch_ > 0) own->learn(block_, Knowledge::kAll, Knowledge::kAll, epoch_ - 1);
-  if (warp.synced > epoch_) own->learn(block_, warp.index, Knowledge::kAll, warp.synced - 1);
-  own->learn(block_, warp.index, static_cast<std::uint32_t>(lane), time);
+void BlockOrder::add_numbers(const WarpOrder& warp, Knowledge& to) const {
+  if (epoch_ > 0) to.learn(block_, Knowledge::kAll, Knowledge::kAll, epoch_ - 1);
+  if (warp.synced > epoch_) to.learn(block_, warp.index, Knowledge::kAll, warp.synced - 1);
   for (std::uint32_t other = 0; other < warp.known.size(); ++other)
-    if (warp.known[other] >= epoch_) own->learn(block_, other, Knowledge::kAll, warp.known[other]);
+    if (warp.known[other] >= epoch_) to.learn(block_, other, Knowledge::kAll, warp.known[other]);
+}
+
+Known BlockOrder::released_by(const WarpOrder& warp, int lane, std::uint32_t time) const {
+  auto own = std::make_shared<Knowledge>();
+  add_numbers(warp, *own);
+  own->learn(block_, warp.index, static_cast<std::uint32_t>(lane), time);
   if (warp.lanes != nullptr)
     for (std::uint32_t whom = 0; whom < kLanes; ++whom)
       if (warp.lanes->known[lane][whom] >= epoch_)
         own->learn(block_, warp.index, whom, warp.lanes->known[lane][whom]);
-  KnowledgePtr result = Knowledge::join(own, common_.known);
-  if (warp.threads != nullptr) result = Knowledge::join(result, (*warp.threads)[lane].known);
+  Known result = common_.known;
+  result.join({.plain = own});
+  if (warp.threads != nullptr) result.join((*warp.threads)[lane].known);
   return result;
+}
+
+Known BlockOrder::release(std::uint32_t index, Mask lanes, std::uint32_t& time) {
+  fences_seen_ = true;
+  const WarpOrder& warp = warps_[index];
+  auto own = std::make_shared<Knowledge>();
+  add_numbers(warp, *own);
+  each_bit(lanes, [&](int lane) {
+    own->learn(block_, index, static_cast<std::uint32_t>(lane), time);
+    if (warp.lanes == nullptr) return;
+    for (std::uint32_t whom = 0; whom < kLanes; ++whom)
+      if (warp.lanes->known[lane][whom] >= epoch_)
+        own->learn(block_, index, whom, warp.lanes->known[lane][whom]);
+  });
+  Known result = common_.known;
+  result.join({.plain = own});
+  if (warp.threads != nullptr) each_bit(lanes, [&](int lane) { result.join((*warp.threads)[lane].known); });
+  ++time;
+  return result;
+}
+
+void BlockOrder::acquire(std::uint32_t index, Mask lanes, const Known& known) {
+  if (known.empty()) return;
+  fences_seen_ = true;
+  each_bit(lanes, [&](int lane) { thread(index, lane).known.join(known); });
+}
+
+void BlockOrder::fence_proxy(std::uint32_t index, Mask lanes, std::uint32_t& time) {
+  fences_seen_ = true;
+  const KnowledgePtr common = common_.known.plain;
+  auto numbers = std::make_shared<Knowledge>();
+  add_numbers(warps_[index], *numbers);
+  each_bit(lanes, [&](int lane) { numbers->learn(block_, index, static_cast<std::uint32_t>(lane), time); });
+  const KnowledgePtr shared = Knowledge::join(numbers, common);
+  each_bit(lanes, [&](int lane) {
+    Known& known = thread(index, lane).known;
+    known.proxied = Knowledge::join(Knowledge::join(known.proxied, known.plain), shared);
+  });
+  ++time;
 }
 
 ThreadOrder& BlockOrder::thread(std::uint32_t warp, int lane) {
@@ -228,9 +294,11 @@ void BlockOrder::fence(std::uint32_t index, Mask lanes, bool device, std::uint32
   fences_seen_ = true;
   each_bit(lanes, [&](int lane) {
     ThreadOrder& own = thread(index, lane);
-    for (int reach = 0; reach < (device ? 2 : 1); ++reach)
-      own.known = Knowledge::join(Knowledge::join(own.known, own.read[reach]), common_.read[reach]);
-    const KnowledgePtr released = released_by(warps_[index], lane, time);
+    for (int reach = 0; reach < (device ? 2 : 1); ++reach) {
+      own.known.join(own.read[reach]);
+      own.known.join(common_.read[reach]);
+    }
+    const Known released = released_by(warps_[index], lane, time);
     own.fenced[0] = released;
     if (device) own.fenced[1] = released;
   });
@@ -240,18 +308,18 @@ void BlockOrder::fence(std::uint32_t index, Mask lanes, bool device, std::uint32
 void BlockOrder::read(std::uint32_t warp, int lane, const SyncPlace& place, bool acquires, bool device) {
   ThreadOrder& own = thread(warp, lane);
   const auto mine = place.blocks.find(block_);
-  KnowledgePtr seen[2];
+  Known seen[2];
   if (mine != place.blocks.end()) seen[0] = mine->second;
   if (device) seen[1] = place.device;
   for (int reach = 0; reach < 2; ++reach) {
-    if (acquires) own.known = Knowledge::join(own.known, seen[reach]);
-    own.read[reach] = Knowledge::join(own.read[reach], seen[reach]);
+    if (acquires) own.known.join(seen[reach]);
+    own.read[reach].join(seen[reach]);
   }
 }
 
 void BlockOrder::write(std::uint32_t index, int lane, SyncPlaces& places, std::uint64_t address,
                        bool modifies, bool releases, bool device, std::uint32_t& time) {
-  KnowledgePtr published[2];
+  Known published[2];
   if (releases) {
     fences_seen_ = true;
     published[0] = released_by(warps_[index], lane, time);
@@ -260,24 +328,22 @@ void BlockOrder::write(std::uint32_t index, int lane, SyncPlaces& places, std::u
   }
   if (warps_[index].threads != nullptr || !common_.empty()) {
     const ThreadOrder& own = thread(index, lane);
-    published[0] = Knowledge::join(Knowledge::join(published[0], own.fenced[0]), common_.fenced[0]);
-    if (device)
-      published[1] = Knowledge::join(Knowledge::join(published[1], own.fenced[1]), common_.fenced[1]);
+    for (int reach = 0; reach < (device ? 2 : 1); ++reach) {
+      published[reach].join(own.fenced[reach]);
+      published[reach].join(common_.fenced[reach]);
+    }
   }
   const std::uint64_t writer = key_of(block_, index, static_cast<std::uint32_t>(lane));
   SyncPlace* const found = places.find(address);
-  if (found == nullptr && published[0] == nullptr) return;
+  if (found == nullptr && published[0].empty()) return;
   SyncPlace& place = found == nullptr ? places.at(address) : *found;
   if (!modifies && place.writer != writer) {
-    place.device = nullptr;
+    place.device = {};
     place.blocks.clear();
   }
   place.writer = writer;
-  if (published[0] != nullptr) {
-    KnowledgePtr& mine = place.blocks[block_];
-    mine = Knowledge::join(mine, published[0]);
-  }
-  place.device = Knowledge::join(place.device, published[1]);
+  if (!published[0].empty()) place.blocks[block_].join(published[0]);
+  place.device.join(published[1]);
 }
 
 }  // namespace sparsekiln::emulator

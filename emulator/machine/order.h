@@ -55,11 +55,24 @@ class Knowledge {
   std::vector<Entry> entries_;
 };
 
+/// What comes before, by proxies (PTX ISA 8.6, 8.9.4): a write through the generic proxy comes before
+/// accesses of the async proxy only where a proxy fence is between them.
+struct Known {
+  KnowledgePtr plain;    ///< for accesses through the generic proxy, and of the async proxy to its own
+  KnowledgePtr proxied;  ///< that a proxy fence followed
+
+  void join(const Known& other) {
+    plain = Knowledge::join(plain, other.plain);
+    proxied = Knowledge::join(proxied, other.proxied);
+  }
+  [[nodiscard]] bool empty() const { return plain == nullptr && proxied == nullptr; }
+};
+
 /// A place in memory that threads synchronize through: what is known to those who read what is there.
 struct SyncPlace {
-  KnowledgePtr device;                                     ///< released for all
-  std::unordered_map<std::uint32_t, KnowledgePtr> blocks;  ///< by block: released by it, for its own threads
-  std::uint64_t writer = ~std::uint64_t{0};                ///< thread that wrote last
+  Known device;                                     ///< released for all
+  std::unordered_map<std::uint32_t, Known> blocks;  ///< by block: released by it, for its own threads
+  std::uint64_t writer = ~std::uint64_t{0};         ///< thread that wrote last
 };
 /// By address.
 class SyncPlaces {
@@ -85,9 +98,9 @@ class SyncPlaces {
 
 /// What a thread knows in addition to what its block does. `[0]`: for its block, `[1]`: for the device.
 struct ThreadOrder {
-  KnowledgePtr known;                  ///< acquired since the last barrier
-  std::array<KnowledgePtr, 2> fenced;  ///< what the last fence put before later strong writes
-  std::array<KnowledgePtr, 2> read;    ///< what strong reads saw: known after the next fence
+  Known known;                  ///< acquired since the last barrier
+  std::array<Known, 2> fenced;  ///< what the last fence put before later strong writes
+  std::array<Known, 2> read;    ///< what strong reads saw: known after the next fence
 
   void join(const ThreadOrder& other);
   [[nodiscard]] bool empty() const;
@@ -121,6 +134,22 @@ class BlockOrder {
   void synchronize_lanes(std::uint32_t warp, Mask members, bool all, std::uint32_t& time);
 
   void fence(std::uint32_t warp, Mask lanes, bool device, std::uint32_t& time);
+  /// fence.proxy.async: what comes before in these lanes comes before the async proxy as well.
+  void fence_proxy(std::uint32_t warp, Mask lanes, std::uint32_t& time);
+  /// What comes before what the lanes do next, for who waits for all of them; and the other way round.
+  [[nodiscard]] Known release(std::uint32_t warp, Mask lanes, std::uint32_t& time);
+  void acquire(std::uint32_t warp, Mask lanes, const Known& known);
+
+  /// What comes before an operation of the async proxy that a lane issues. It is valid as long as `point`.
+  struct AsyncPoint {
+    const BlockOrder* order = nullptr;
+    std::uint32_t warp = 0;
+    int lane = 0;
+  };
+  [[nodiscard]] static Viewer async_viewer(const AsyncPoint& point) {
+    return {.block = kNobody, .context = &point, .slow = ordered_for_async};
+  }
+
   /// A strong read by a lane of what was released at `place`.
   void read(std::uint32_t warp, int lane, const SyncPlace& place, bool acquires, bool device);
   /// A strong write, which took the place of what was there unless it was part of a read-modify-write.
@@ -128,6 +157,8 @@ class BlockOrder {
              bool releases, bool device, std::uint32_t& time);
 
  private:
+  static constexpr std::uint32_t kNobody = 0xffffffffu;
+
   struct LaneTimes {
     std::uint32_t known[kLanes][kLanes] = {};  ///< [who][whom]: up to which time
   };
@@ -143,9 +174,13 @@ class BlockOrder {
   static bool ordered_by_knowledge(const void* context, const Touch& before, const Touch& now, unsigned parts,
                                    int bytes_of_part);
   [[nodiscard]] bool knows(const WarpOrder& warp, int lane, const Touch& before, int before_lane) const;
+  static bool ordered_for_async(const void* context, const Touch& before, const Touch& now, unsigned parts,
+                                int bytes_of_part);
+  /// Adds what the numbers of a warp say that its lanes come after.
+  void add_numbers(const WarpOrder& warp, Knowledge& to) const;
   /// What comes before what the thread does next, for others: its own accesses up to `time`, and what it
   /// knows.
-  [[nodiscard]] KnowledgePtr released_by(const WarpOrder& warp, int lane, std::uint32_t time) const;
+  [[nodiscard]] Known released_by(const WarpOrder& warp, int lane, std::uint32_t time) const;
   [[nodiscard]] ThreadOrder& thread(std::uint32_t warp, int lane);
   /// Lets the threads of some warps (all lanes) know what each of them does.
   void share(std::uint32_t from, std::uint32_t to);

@@ -55,13 +55,13 @@ void check_against(const CheckedAccess& checked, const Footprint& earlier, const
 }  // namespace
 
 void watch_overlap(const CheckedAccess& checked, const Allocation& allocation, Mask lanes,
-                   const std::uint64_t* addresses) {
+                   const std::uint64_t* addresses, Mask waited) {
   const LaunchRequest& request = checked.block().grid.request;
   constexpr const char* kNotAwaited = "the thread has not executed griddepcontrol.wait";
   constexpr const char* kNotAwaitedBetween =
       "a launch between the two ended, or let its dependents begin, without griddepcontrol.wait in each "
       "thread";
-  const Mask waited = lanes & checked.warp.awaited;
+  waited &= lanes;
   const Mask others = lanes & ~waited;
   for (const Footprint* const earlier : request.unfinished_before_wait)
     check_against(checked, *earlier,

@@ -6,12 +6,13 @@
 namespace sparsekiln::emulator {
 
 void run_slice(Warp& warp, const Instruction* code, std::uint64_t* executed, std::uint32_t budget) {
+  const unsigned talks = warp.block->grid.clustered() ? kTalksToBlocks | kTalksToCluster : kTalksToBlocks;
   while (budget-- != 0) {
     const std::uint32_t pc = warp.pc++;
     const Instruction& instruction = code[pc];
     Mask mask = warp.active;
     if (instruction.guard != kNoGuard) mask &= warp.predicate(instruction.guard) ^ instruction.guard_flip;
-    if ((instruction.traits & kTalksToBlocks) != 0 && mask != 0 && !warp.turn_granted) [[unlikely]] {
+    if ((instruction.traits & talks) != 0 && mask != 0 && !warp.turn_granted) [[unlikely]] {
       warp.pc = pc;
       warp.state = WarpState::wants_turn;
       return;

@@ -26,6 +26,13 @@ struct Place {
       if (vector == "%ntid") return grid.request.block[axis];
       if (vector == "%ctaid") return block_at[axis];
       if (vector == "%nctaid") return grid.request.grid[axis];
+      std::uint32_t cluster[3];
+      std::uint32_t within[3];
+      grid.cluster_place(block.index, cluster, within);
+      if (vector == "%clusterid") return cluster[axis];
+      if (vector == "%nclusterid") return grid.request.grid[axis] / grid.request.cluster[axis];
+      if (vector == "%cluster_ctaid") return within[axis];
+      if (vector == "%cluster_nctaid") return grid.request.cluster[axis];
     }
     if (name == "%laneid") return lane;
     if (name == "%warpid") return warp.index;
@@ -33,6 +40,8 @@ struct Place {
     if (name == "%warpsize") return kLanes;
     if (name == "%smid") return block.index % grid.request.multiprocessors;
     if (name == "%nsmid") return grid.request.multiprocessors;
+    if (name == "%cluster_ctarank") return block.rank;
+    if (name == "%cluster_nctarank") return grid.cluster_size();
     if (name == "%lanemask_eq") return 1u << lane;
     if (name == "%lanemask_lt") return (1u << lane) - 1;
     if (name == "%lanemask_le") return ((1u << lane) - 1) | 1u << lane;
@@ -62,8 +71,9 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first) {
     // Most keep what they hold from one block to the next: instructions write none but those that begin as
     // zero.
     const bool special = fixed.source == FixedRow::Source::special;
-    const bool changes =
-        special ? fixed.special.starts_with("%ctaid") || fixed.special == "%smid" : fixed.value == 0;
+    const bool changes = special ? fixed.special.starts_with("%ctaid") ||
+                                       fixed.special.starts_with("%cluster") || fixed.special == "%smid"
+                                 : fixed.value == 0;
     if (!first && !changes) continue;
     switch (fixed.bytes) {
       case 0:

@@ -12,12 +12,14 @@
 
 namespace sparsekiln::emulator {
 
+/// The `warp` of a touch from this on is an agent of the async proxy (machine/async_proxy.h).
+inline constexpr std::uint32_t kFirstAgent = 32;
+inline constexpr std::uint32_t kLastAgent = 254;
+
 /// How far an access is strong (PTX ISA 8.4, "Strong Operations"; 8.5, "Scope"): not at all, for its block,
-/// or for all. A cluster is one block: larger ones are refused.
+/// or for all. The scope of a cluster counts as the device.
 enum class Strength : std::uint8_t { weak, block, device };
-[[nodiscard]] inline bool reaches_device(Scope scope) {
-  return scope == Scope::device || scope == Scope::system;
-}
+[[nodiscard]] inline bool reaches_device(Scope scope) { return scope != Scope::block; }
 [[nodiscard]] inline Strength strength_of(const Access& access) {
   if (!access.strong) return Strength::weak;
   return reaches_device(access.scope) ? Strength::device : Strength::block;
@@ -69,6 +71,7 @@ struct Touch {
   [[nodiscard]] std::uint32_t warp() const { return pc_and_warp & 0xff; }
   [[nodiscard]] std::uint32_t pc() const { return pc_and_warp >> 8; }
   [[nodiscard]] bool writes() const { return (flags & kWrites) != 0; }
+  [[nodiscard]] bool by_agent() const { return warp() >= kFirstAgent; }
   [[nodiscard]] Strength strength() const { return static_cast<Strength>((flags & kStrength) >> 1); }
   [[nodiscard]] LanePattern pattern() const {
     return {.first_and_step = lanes, .turn = static_cast<std::uint8_t>((flags & kTurn) >> 4)};
@@ -133,7 +136,7 @@ struct Viewer {
   /// Whether the numbers alone say that `before` comes before.
   [[nodiscard]] bool plainly_ordered(const Touch& before, const Touch& now, unsigned parts,
                                      int bytes_of_part) const {
-    if (before.block != block) return false;
+    if (before.block != block || before.by_agent()) return false;
     if (before.time < epoch) return true;
     if (before.warp() != warp) return false;
     return before.time < synced || before.mixed() ||

@@ -84,6 +84,8 @@ void warp_barrier(Warp& warp, const Instruction& instruction, Mask mask, Mask me
 
 /// fence.acq_rel, fence.sc and membar.
 void fence(Warp& warp, const Instruction& instruction, Mask mask, Scope scope);
+/// fence.proxy.async: what the lanes know of also comes before the async proxy's accesses that follow.
+void fence_proxy(Warp& warp, Mask mask);
 /// griddepcontrol: until then a thread may not touch what earlier launches access (LaunchRequest); and from
 /// then on launches after this one may begin.
 void wait_for_launches(Warp& warp, Mask mask);

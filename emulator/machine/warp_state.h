@@ -22,9 +22,17 @@ inline constexpr std::uint32_t kNoJoin = 0xffffffffu;
 
 enum class WarpState : std::uint8_t {
   ready,
-  waiting,     ///< at a barrier of the block
+  waiting,     ///< at a barrier of the block or the cluster, or an mbarrier
   wants_turn,  ///< before an instruction that talks to other blocks
   ended,
+};
+
+/// How a warp takes part in the barrier of its cluster (machine/cluster.h).
+struct ClusterWait {
+  Mask arrived = 0;                  ///< lanes that have arrived in the current phase
+  Mask owes = 0;                     ///< lanes that have arrived and not waited since
+  bool suspended = false;            ///< it waits there
+  std::uint32_t phase[kLanes] = {};  ///< in which each lane arrived last
 };
 
 /// 32 lanes in lockstep. A handler reads and writes rows of `registers`, may move `pc`, and may leave
@@ -40,7 +48,8 @@ struct Warp {
   std::vector<Divergence> diverged;
   /// Counts what orders accesses: barriers, warp barriers, releases. See machine/order.h.
   std::uint32_t time = 1;
-  Mask awaited = 0;           ///< lanes that have executed griddepcontrol.wait
+  Mask awaited = 0;  ///< lanes that have executed griddepcontrol.wait
+  ClusterWait cluster;
   bool turn_granted = false;  ///< the next instruction may talk to other blocks
 
   template <class T>

@@ -21,8 +21,8 @@ const Opcodes& opcodes() {
     Opcodes result;
     for (const auto& family :
          {integer_opcodes, logic_opcodes, comparison_opcodes, move_opcodes, warp_opcodes, load_store_opcodes,
-          atomic_opcodes, barrier_opcodes, async_copy_opcodes, matrix_opcodes, tensor_opcodes,
-          conversion_opcodes, address_opcodes, float_opcodes, half_opcodes})
+          atomic_opcodes, barrier_opcodes, mbarrier_opcodes, cluster_opcodes, async_copy_opcodes,
+          matrix_opcodes, tensor_opcodes, conversion_opcodes, address_opcodes, float_opcodes, half_opcodes})
       for (const Opcode& opcode : family())
         result.emplace(std::pair(opcode.name, opcode.domain), opcode.decode);
     return result;
@@ -124,6 +124,7 @@ class Emission {
     point_to_operands();
     fix_rows();
     program_.register_bytes = plan_.bytes;
+    keep_generic_accesses_own();
   }
 
  private:
@@ -181,6 +182,17 @@ class Emission {
         std::upper_bound(blocks_.begin(), blocks_.end(), draft.target,
                          [](std::uint32_t target, const BasicBlock& block) { return target < block.first; });
     return static_cast<std::uint32_t>(after - blocks_.begin() - 1);
+  }
+
+  /// Without mapa no generic address is in shared memory of another block.
+  void keep_generic_accesses_own() {
+    const auto maps = [&](const Instruction& instruction) {
+      return program_.statement(instruction).opcode == "mapa";
+    };
+    if (std::any_of(program_.code.begin(), program_.code.end(), maps)) return;
+    for (Instruction& instruction : program_.code)
+      if (instruction.kind == Kind::memory_generic)
+        instruction.traits &= static_cast<std::uint8_t>(~kTalksToCluster);
   }
 
   void point_to_operands() {

@@ -55,6 +55,8 @@ class Decoder {
   /// parameter.
   [[nodiscard]] virtual std::uint64_t parameter_offset(const ptx::Operand& operand,
                                                        std::uint64_t bytes) const = 0;
+  /// Says that an operand changes nothing here: a hint.
+  virtual void ignore(const ptx::Operand& operand) const = 0;
   /// An integer constant, else refuses.
   [[nodiscard]] virtual std::int64_t constant(const ptx::Operand& operand) const = 0;
 
@@ -101,7 +103,11 @@ barrier_opcodes();  // isa/barrier.cpp: bar, barrier, bar.warp, fence, membar
 [[nodiscard]] std::vector<Opcode>
 warp_opcodes();  // isa/warp_wide.cpp: shfl, vote, match, redux, activemask, elect
 [[nodiscard]] std::vector<Opcode> async_copy_opcodes();  // isa/async_copy.cpp: cp.async
-[[nodiscard]] std::vector<Opcode> matrix_opcodes();      // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
-[[nodiscard]] std::vector<Opcode> tensor_opcodes();      // isa/tensor.cpp: mma.sync
+[[nodiscard]] std::vector<Opcode> mbarrier_opcodes();    // isa/mbarrier.cpp
+/// cp.async.mbarrier.arrive, after its `.mbarrier` (isa/mbarrier.cpp).
+void decode_copies_arrival(Decoder& decoder);
+[[nodiscard]] std::vector<Opcode> cluster_opcodes();  // isa/cluster.cpp: mapa, getctarank
+[[nodiscard]] std::vector<Opcode> matrix_opcodes();   // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
+[[nodiscard]] std::vector<Opcode> tensor_opcodes();   // isa/tensor.cpp: mma.sync
 
 }  // namespace sparsekiln::emulator

@@ -50,7 +50,8 @@ inline constexpr int kKinds = static_cast<int>(Kind::other) + 1;
 enum Trait : std::uint8_t {
   kTalksToBlocks = 1,  ///< an atomic, or a strong or volatile access, of memory that other blocks may reach
   kSyncsPartOfBlock = 2,
-  kMadeByDecoder = 4,  ///< not of the PTX (a join, a negation): no counter counts it
+  kTalksToCluster = 8,  ///< may reach shared memory of other blocks of a cluster, or its barrier
+  kMadeByDecoder = 4,   ///< not of the PTX (a join, a negation): no counter counts it
 };
 
 /// One predecoded instruction. Operands are rows of the warp's register file (byte offsets; see Warp::row):

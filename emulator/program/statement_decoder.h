@@ -36,6 +36,7 @@ class StatementDecoder final : public Decoder {
   void read_address(const ptx::Operand& operand) override;
   [[nodiscard]] std::uint64_t parameter_offset(const ptx::Operand& operand,
                                                std::uint64_t bytes) const override;
+  void ignore(const ptx::Operand& operand) const override { mark(operand); }
   [[nodiscard]] std::int64_t constant(const ptx::Operand& operand) const override;
   Instruction& instruction() override { return draft_.instruction; }
   const std::uint64_t* keep(std::vector<std::uint64_t> data) override;

@@ -108,7 +108,7 @@ TEST_CASE("shared memory above 48 KB must be requested, up to the limit of the d
   CHECK(ask(hungry, 227 * 1024 - 40959) == CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_CASE("a launch may ask for clusters of one, and larger ones are refused") {
+TEST_CASE("a launch may ask for clusters of up to eight blocks that divide its grid") {
   const Session session;
   const CUfunction nothing = kernel(load_test_ptx(), "nothing");
   CUlaunchAttribute attributes[2] = {};
@@ -122,7 +122,12 @@ TEST_CASE("a launch may ask for clusters of one, and larger ones are refused") {
   config.numAttrs = 2;
   CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_SUCCESS);
   attributes[0].value.clusterDim.x = 2;
-  CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_ERROR_NOT_SUPPORTED);
+  CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_SUCCESS);
+  attributes[0].value.clusterDim.y = 3;
+  CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  config.gridDimX = 16;
+  attributes[0].value.clusterDim = {16, 1, 1};
+  CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
   attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attributes[0].value.cooperative = 1;
   CHECK(cuLaunchKernelEx(&config, nothing, nullptr, nullptr) == CUDA_ERROR_NOT_SUPPORTED);

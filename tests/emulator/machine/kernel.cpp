@@ -39,6 +39,7 @@ Counters Kernel::run(std::uint64_t seed) {
   request.memory = memory_.get();
   request.grid[0] = blocks;
   request.block[0] = threads;
+  request.cluster[0] = cluster;
   request.dynamic_shared_bytes = dynamic_shared;
   request.parameters.resize(24);
   if (!parameters.empty())
@@ -81,6 +82,11 @@ bool Kernel::always(FaultKind kind, std::initializer_list<std::string_view> text
     }
   }
   return true;
+}
+
+bool Kernel::always_races(std::initializer_list<std::string_view> texts) {
+  checks.unwritten = false;
+  return always(FaultKind::race, texts);
 }
 
 bool Kernel::clean() {

@@ -29,6 +29,7 @@ class Kernel {
 
   std::uint32_t blocks = 1;
   std::uint32_t threads = 32;
+  std::uint32_t cluster = 1;  ///< blocks
   Checks checks;
   std::uint64_t number = 1;
   int host_threads = 1;
@@ -45,6 +46,8 @@ class Kernel {
   [[nodiscard]] std::optional<Fault> fault(std::uint64_t seed);
   /// Whether every seed finds a fault of this kind, and its report holds all of `texts`.
   [[nodiscard]] bool always(FaultKind kind, std::initializer_list<std::string_view> texts = {});
+  /// Whether every seed finds a race, where bytes that nothing has written yet are none.
+  [[nodiscard]] bool always_races(std::initializer_list<std::string_view> texts = {});
   /// Whether no seed finds any fault.
   [[nodiscard]] bool clean();
 
