@@ -32,11 +32,13 @@ bool Knowledge::has(std::uint64_t key, std::uint32_t time) const {
 }
 
 bool Knowledge::has(std::uint32_t block, std::uint32_t warp, std::uint32_t lane, std::uint32_t time) const {
+  if (warp >= kFirstAgent) return has(key_of(block, warp, 0), time);  // whose times are its own
   return has(key_of(block, kAll, kAll), time) || has(key_of(block, warp, kAll), time) ||
          has(key_of(block, warp, lane), time);
 }
 
 bool Knowledge::has_some(std::uint32_t block, std::uint32_t warp, std::uint32_t time) const {
+  if (warp >= kFirstAgent) return has(key_of(block, warp, 0), time);
   if (has(key_of(block, kAll, kAll), time)) return true;
   auto at = std::lower_bound(entries_.begin(), entries_.end(), Entry{key_of(block, warp, 0), 0});
   for (; at != entries_.end() && at->first <= key_of(block, warp, kAll); ++at)

@@ -24,11 +24,13 @@ namespace sparsekiln::emulator {
 /// Where the ISA's rules are finer than what is kept here, order is assumed: no report is made that is not a
 /// race. So
 /// - a fence before a barrier also serves the threads that synchronize after it, and one after a barrier the
-/// reads of
-///   threads before it;
+///   reads of threads before it;
 /// - of strong accesses to one place the last stands for all, and a strong read for the write that it saw;
 /// - of unordered reads, two are remembered;
-/// - what several lanes of a warp read of 128 bytes, by accesses of 16, is not told apart by lane.
+/// - what several lanes of a warp read of 128 bytes, by accesses of 16, is not told apart by lane;
+/// - the scope of a cluster counts as that of the device;
+/// - a proxy fence that lanes of a warp execute together serves each of them for what all of them did;
+/// - a block has 223 agents of the async proxy, and further ones share their places.
 
 /// What comes before: touches by whom, up to which time. Immutable and shared.
 class Knowledge;
