@@ -28,12 +28,15 @@ bool in_window(std::uint64_t address) {
 }
 /// shared::cta is the window of the block alone, inside that of its cluster.
 bool in_own_shared(std::uint64_t address) { return address - kSharedWindow < 1u << kClusterShift; }
+bool in_constant(std::uint64_t address) { return address - kConstantBase < kConstantBytes; }
+/// The window of parameters is contained in that of global memory (9.7.9.19).
 bool in_global(std::uint64_t address) {
-  return !in_window<kSharedWindow>(address) && !in_window<kLocalWindow>(address);
+  return !in_window<kSharedWindow>(address) && !in_window<kLocalWindow>(address) && !in_constant(address);
 }
 
 std::string_view take_window(Decoder& decoder) {
-  return decoder.take_one({"global", "shared::cta", "shared::cluster", "shared", "local"});
+  return decoder.take_one(
+      {"global", "shared::cta", "shared::cluster", "shared", "local", "param::entry", "param", "const"});
 }
 
 void decode_cvta(Decoder& decoder) {
@@ -45,8 +48,10 @@ void decode_cvta(Decoder& decoder) {
   decoder.read(decoder.operand(1), Type::u64);
   Instruction& instruction = decoder.instruction();
   instruction.kind = Kind::conversion;
-  if (space == "global")
+  if (space == "global" || space == "const")
     instruction.run = lanes::map<to_generic<0>>;
+  else if (space == "param" || space == "param::entry")
+    instruction.run = back ? lanes::map<from_generic<kParamWindow>> : lanes::map<to_generic<kParamWindow>>;
   else if (space == "local")
     instruction.run = back ? lanes::map<from_generic<kLocalWindow>> : lanes::map<to_generic<kLocalWindow>>;
   else
@@ -68,6 +73,10 @@ void decode_isspacep(Decoder& decoder) {
     decoder.instruction().run = write_whether<in_global>;
   else if (space == "local")
     decoder.instruction().run = write_whether<in_window<kLocalWindow>>;
+  else if (space == "param" || space == "param::entry")
+    decoder.instruction().run = write_whether<in_window<kParamWindow>>;
+  else if (space == "const")
+    decoder.instruction().run = write_whether<in_constant>;
   else if (space == "shared::cluster")
     decoder.instruction().run = write_whether<in_window<kSharedWindow>>;
   else

@@ -3,6 +3,7 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
+#include "emulator/isa/tensor_map.h"
 #include "emulator/machine/cluster.h"
 
 /// bar, barrier, bar.warp.sync, fence, membar, griddepcontrol, nanosleep (PTX ISA 9.7.13, 9.7.19).
@@ -190,6 +191,7 @@ void order_proxies(Warp& warp, const Instruction&, Mask mask) { fence_proxy(warp
 /// `fence.proxy.async` orders the generic and the async proxy, which is more than its spaces say where it
 /// names one. `.alias` orders what has several addresses, which nothing has here.
 void decode_proxy_fence(Decoder& decoder) {
+  if (decoder.take("tensormap::generic")) return decode_tensor_map_fence(decoder);
   const bool async = decoder.take_one({"async", "alias"}) == "async";
   if (decoder.compute_capability() < (async ? 90 : 70)) decoder.refuse("needs sm_90");
   if (async) (void)decoder.take_one({"global", "shared::cta", "shared::cluster", ""});

@@ -5,7 +5,9 @@
 
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
+#include "emulator/isa/tensor_map.h"
 #include "emulator/isa/types.h"
+#include "emulator/machine/memory.h"
 
 /// ld, ldu, st, prefetch (PTX ISA 9.7.9.8 and following). A register may be wider than what is loaded or
 /// stored: loads extend with the sign of the type, stores take the low bits (9.4.1).
@@ -109,6 +111,27 @@ void load_parameter(Warp& warp, const Instruction& instruction, Mask mask) {
     std::memcpy(&value, from + element * sizeof(Memory), sizeof value);
     lanes::produce(lanes::operand<Register>(warp, instruction, element), mask,
                    [=](int) { return static_cast<Register>(value); });
+  }
+}
+
+/// The same from addresses in a row, within the space of parameters.
+template <class Memory, class Register>
+void load_parameter_at(Warp& warp, const Instruction& instruction, Mask mask) {
+  const Form form = form_of(instruction);
+  alignas(64) std::uint64_t addresses[kLanes];
+  lane_addresses(warp, instruction.operands[form.count], instruction.immediate, addresses);
+  for (std::uint64_t& address : addresses) address += kParamWindow;
+  std::byte* host[kLanes];
+  (void)access(warp, instruction, mask,
+               {.space = AccessSpace::generic, .kind = AccessKind::read, .bytes = form.bytes}, addresses,
+               host);
+  for (std::size_t element = 0; element < form.count; ++element) {
+    auto* const to = lanes::operand<Register>(warp, instruction, element);
+    lanes::each_active(mask, [&](int lane) {
+      Memory value;
+      std::memcpy(&value, host[lane] + element * sizeof(Memory), sizeof value);
+      to[lane] = static_cast<Register>(value);
+    });
   }
 }
 
@@ -243,10 +266,20 @@ void decode_parameter_load(Decoder& decoder, Form form) {
   for (const ptx::Operand* operand : registers) decoder.write(*operand, bits);
   form.bytes = static_cast<std::uint8_t>(ptx::bits(type) / 8 * form.count);
   Instruction& instruction = decoder.instruction();
+  instruction.kind = Kind::memory_param;
+  if (decoder.base_is_register(decoder.operand(1))) {
+    if (form.bytes > 16) decoder.refuse("accesses of more than 16 bytes are not implemented");
+    decoder.read_address(decoder.operand(1));
+    instruction.detail = std::bit_cast<std::uint64_t>(form);
+    instruction.run =
+        for_widths(decoder, type, bits, []<class Memory, class Register>(Memory, Register) -> Handler {
+          return load_parameter_at<Memory, Register>;
+        });
+    return;
+  }
   instruction.immediate = static_cast<std::int64_t>(decoder.parameter_offset(decoder.operand(1), form.bytes));
   if (instruction.immediate % form.bytes != 0) decoder.refuse("is misaligned");
   instruction.detail = std::bit_cast<std::uint64_t>(form);
-  instruction.kind = Kind::memory_param;
   instruction.run =
       for_widths(decoder, type, bits, []<class Memory, class Register>(Memory, Register) -> Handler {
         return load_parameter<Memory, Register>;
@@ -303,6 +336,7 @@ void decode_store(Decoder& decoder) {
 
 /// Brings a line nearer, or nothing at all: a hint that faults on no address.
 void decode_prefetch(Decoder& decoder) {
+  if (decode_tensor_map_prefetch(decoder)) return;
   const AccessSpace space = take_space(decoder);
   (void)decoder.take_one({"L1", "L2", "L2::evict_last", "L2::evict_normal"});
   decoder.expect_operands(1, 1);

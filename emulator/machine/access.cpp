@@ -237,16 +237,35 @@ void check_cluster(CheckedAccess checked, const std::uint64_t* given, Mask commo
   }
 }
 
+/// Parameters are the same for all lanes and only read (PTX ISA 5.1.6.1).
+void check_parameters(const CheckedAccess& checked, const std::uint64_t* offsets, std::byte** host) {
+  if (checked.writes())
+    checked.fail(FaultKind::invalid_operation, std::countr_zero(checked.mask),
+                 "writes a parameter of the kernel");
+  checked.check_alignment(LaneAddresses(offsets, checked.mask));
+  const std::uint32_t has = checked.block().grid.program.param_bytes;
+  if (const int lane = first_outside(offsets, checked.mask, 0, has, checked.access.bytes); lane != kLanes)
+    checked.fail(FaultKind::out_of_bounds, lane,
+                 checked.text(offsets[lane]) + " of the parameters, which have " + std::to_string(has));
+  // const_cast: nothing is written there.
+  auto* const from = const_cast<std::byte*>(parameters(checked.warp));
+  each_lane_of(checked.mask, [&](int lane) { host[lane] = from + offsets[lane]; });
+}
+
 /// Splits the lanes by the window that a generic address is in (PTX ISA 5.1, "Generic Addressing").
 void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask common, std::byte** host,
                    Mask& shared, Mask& global) {
   Mask local = 0;
+  Mask parameter = 0;
+  Mask constant = 0;
   shared = 0;
   each_lane_of(checked.mask, [&](int lane) {
     shared |= addresses[lane] - kSharedWindow < kWindowBytes ? 1u << lane : 0;
     local |= addresses[lane] - kLocalWindow < kWindowBytes ? 1u << lane : 0;
+    parameter |= addresses[lane] - kParamWindow < kWindowBytes ? 1u << lane : 0;
+    constant |= addresses[lane] - kConstantBase < kConstantBytes ? 1u << lane : 0;
   });
-  global = checked.mask & ~shared & ~local;
+  global = checked.mask & ~shared & ~local & ~parameter & ~constant;
   const Mask all = checked.mask;
   std::uint64_t offsets[kLanes];
   each_lane_of(all, [&](int lane) { offsets[lane] = addresses[lane] % kWindowBytes; });
@@ -256,7 +275,37 @@ void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask c
   };
   with(shared, [&] { check_cluster(checked, offsets, common, host); });
   with(local, [&] { check_local(checked, offsets, host); });
+  with(parameter, [&] { check_parameters(checked, offsets, host); });
+  with(constant, [&] { check_constant(checked, addresses, host); });
   with(global, [&] { check_global(checked, addresses, common, host); });
+}
+
+/// Checks an access of any space; `shared` and `global` are the lanes that access these memories.
+void check_any(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common, std::byte** host,
+               Mask& shared, Mask& global) {
+  switch (checked.access.space) {
+    case AccessSpace::shared:
+      shared = checked.mask;
+      check_shared(checked, checked.block(), addresses, common, host);
+      break;
+    case AccessSpace::shared_cluster:
+      shared = checked.mask;
+      check_cluster(checked, addresses, common, host);
+      break;
+    case AccessSpace::global:
+      global = checked.mask;
+      check_global(checked, addresses, common, host);
+      break;
+    case AccessSpace::local:
+      check_local(checked, addresses, host);
+      break;
+    case AccessSpace::constant:
+      check_constant(checked, addresses, host);
+      break;
+    case AccessSpace::generic:
+      check_generic(checked, addresses, common, host, shared, global);
+      break;
+  }
 }
 
 /// host[lane] = address(lane) for the lanes of `mask`; all at once where it has all of them.
@@ -394,6 +443,12 @@ void check_global(const CheckedAccess& checked, const std::uint64_t* given, Mask
   watch_global(checked, *found, checked.mask, given, common);
 }
 
+void check_space(const CheckedAccess& checked, const std::uint64_t* addresses, std::byte** host) {
+  Mask shared = 0;
+  Mask global = 0;
+  check_any(checked, addresses, 0, host, shared, global);
+}
+
 Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access& what,
             const std::uint64_t* addresses, std::byte** host) {
   const CheckedAccess checked{warp, instruction, mask, what};
@@ -406,29 +461,7 @@ Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access&
           : 0;
   Mask shared = 0;
   Mask global = 0;
-  switch (what.space) {
-    case AccessSpace::shared:
-      shared = mask;
-      check_shared(checked, block, addresses, common, host);
-      break;
-    case AccessSpace::shared_cluster:
-      shared = mask;
-      check_cluster(checked, addresses, common, host);
-      break;
-    case AccessSpace::global:
-      global = mask;
-      check_global(checked, addresses, common, host);
-      break;
-    case AccessSpace::local:
-      check_local(checked, addresses, host);
-      break;
-    case AccessSpace::constant:
-      check_constant(checked, addresses, host);
-      break;
-    case AccessSpace::generic:
-      check_generic(checked, addresses, common, host, shared, global);
-      break;
-  }
+  check_any(checked, addresses, common, host, shared, global);
   if (block.grid.checks.counters && (shared | global) != 0) {
     LineCounters& counters = counters_of(warp, instruction);
     if (shared != 0) count_shared(counters, shared, what.bytes, addresses);

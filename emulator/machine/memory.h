@@ -14,9 +14,11 @@ namespace sparsekiln::emulator {
 /// dereferences one faults. Generic addresses are global ones, or are in one of the windows.
 inline constexpr std::uint64_t kSharedWindow = 0x0100'0000'0000;  ///< generic address of shared address 0
 inline constexpr std::uint64_t kLocalWindow = 0x0200'0000'0000;
+inline constexpr std::uint64_t kParamWindow = 0x0300'0000'0000;  ///< of a kernel's parameters
 inline constexpr std::uint64_t kWindowBytes = 0x0001'0000'0000;
 inline constexpr std::uint64_t kGlobalBase = 0x0700'0000'0000;
-inline constexpr std::uint64_t kConstantBase = 0x0600'0000'0000;  ///< of .const variables; not generic
+inline constexpr std::uint64_t kConstantBase = 0x0600'0000'0000;  ///< of .const variables
+inline constexpr std::uint64_t kConstantBytes = kGlobalBase - kConstantBase;
 /// The first shared address of a block: 0 stays null.
 inline constexpr std::uint32_t kSharedBase = 1024;
 

@@ -51,12 +51,20 @@ class Decoder {
   /// Adds the base of an address as a row of 64 bits (32-bit registers are widened with zeros) and sets
   /// `instruction().immediate` to the offset. A base that is a variable or a number becomes a constant row.
   virtual void read_address(const ptx::Operand& operand) = 0;
+  /// `[map, {c0, c1}]`: the address of a tensor map, as read_address does, then its coordinates as rows of 32
+  /// bits. Refuses any other number of them than `dimensions`.
+  virtual void read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) = 0;
   /// Bytes into the parameters that an operand of ld.param names; refuses one whose `bytes` reach beyond the
   /// parameter.
   [[nodiscard]] virtual std::uint64_t parameter_offset(const ptx::Operand& operand,
                                                        std::uint64_t bytes) const = 0;
   /// Says that an operand changes nothing here: a hint.
   virtual void ignore(const ptx::Operand& operand) const = 0;
+  /// Whether an address is a register plus a constant.
+  [[nodiscard]] static bool base_is_register(const ptx::Operand& operand) {
+    return operand.kind == ptx::Operand::Kind::address &&
+           operand.elements.front().kind == ptx::Operand::Kind::reg;
+  }
   /// An integer constant, else refuses.
   [[nodiscard]] virtual std::int64_t constant(const ptx::Operand& operand) const = 0;
 
@@ -106,8 +114,9 @@ warp_opcodes();  // isa/warp_wide.cpp: shfl, vote, match, redux, activemask, ele
 [[nodiscard]] std::vector<Opcode> mbarrier_opcodes();    // isa/mbarrier.cpp
 /// cp.async.mbarrier.arrive, after its `.mbarrier` (isa/mbarrier.cpp).
 void decode_copies_arrival(Decoder& decoder);
-[[nodiscard]] std::vector<Opcode> cluster_opcodes();  // isa/cluster.cpp: mapa, getctarank
-[[nodiscard]] std::vector<Opcode> matrix_opcodes();   // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
-[[nodiscard]] std::vector<Opcode> tensor_opcodes();   // isa/tensor.cpp: mma.sync
+[[nodiscard]] std::vector<Opcode> cluster_opcodes();     // isa/cluster.cpp: mapa, getctarank
+[[nodiscard]] std::vector<Opcode> tensor_map_opcodes();  // isa/tensor_map.cpp: tensormap, createpolicy
+[[nodiscard]] std::vector<Opcode> matrix_opcodes();      // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
+[[nodiscard]] std::vector<Opcode> tensor_opcodes();      // isa/tensor.cpp: mma.sync
 
 }  // namespace sparsekiln::emulator

@@ -52,10 +52,7 @@ class Printer {
       case Kind::label:
         return add_label(operand);
       case Kind::address:
-        add("[");
-        add_list(operand.elements, ", ");
-        add_offset(operand.offset);
-        return add("]");
+        return add_address(operand);
       case Kind::vector:
         add("{");
         add_list(operand.elements, ", ");
@@ -65,6 +62,17 @@ class Printer {
       case Kind::pair:
         return add_list(operand.elements, "|");
     }
+  }
+
+  void add_address(const ptx::Operand& operand) {
+    add("[");
+    add_operand(operand.elements.front());
+    add_offset(operand.offset);
+    for (std::size_t i = 1; i < operand.elements.size(); ++i) {
+      add(", ");
+      add_operand(operand.elements[i]);
+    }
+    add("]");
   }
 
   void add_offset(std::int64_t offset) {

@@ -170,7 +170,7 @@ std::uint32_t StatementDecoder::row_to_read(const ptx::Operand& operand, ptx::Ty
     case OperandKind::real64:
       return assembly_.constant(bytes, immediate_bits(operand, type));
     case OperandKind::variable: {
-      const std::uint64_t address = address_of_variable(operand);
+      const std::uint64_t address = address_of_named(operand);
       if (bits < 32 || ptx::is_float(type) || low_bits(address, bits) != address)
         refuse("the address of " + operand.text + " does not fit");
       return assembly_.constant(bytes, address);
@@ -203,8 +203,14 @@ std::uint64_t StatementDecoder::immediate_bits(const ptx::Operand& operand, ptx:
 std::uint64_t StatementDecoder::address_of_variable(const ptx::Operand& operand) const {
   const auto found = assembly_.layout().addresses.find(operand.text);
   if (found == assembly_.layout().addresses.end())
-    refuse("the address of " + operand.text + " is not known; those of parameters are not implemented");
+    refuse("the address of " + operand.text + " is not known in this state space");
   return found->second + static_cast<std::uint64_t>(operand.offset);
+}
+
+std::uint64_t StatementDecoder::address_of_named(const ptx::Operand& operand) const {
+  for (const ptx::Parameter& parameter : assembly_.function().parameters)
+    if (parameter.name == operand.text) return parameter.offset + static_cast<std::uint64_t>(operand.offset);
+  return address_of_variable(operand);
 }
 
 std::uint32_t StatementDecoder::add_before(Handler handler, int bytes, std::uint32_t from) {
@@ -224,6 +230,22 @@ void StatementDecoder::read_address(const ptx::Operand& operand) {
   mark(operand);
   if (operand.kind != OperandKind::address || operand.elements.size() != 1)
     refuse("an operand is not an address");
+  read_base(operand);
+}
+
+void StatementDecoder::read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) {
+  mark(operand);
+  if (operand.kind != OperandKind::address || operand.elements.size() != 2)
+    refuse("an operand is not a tensor map with coordinates");
+  const std::vector<ptx::Operand>& coordinates = operand.elements[1].elements;
+  if (coordinates.size() != dimensions)
+    refuse("has " + std::to_string(coordinates.size()) + " coordinates where the modifiers say " +
+           std::to_string(dimensions));
+  read_base(operand);
+  for (const ptx::Operand& coordinate : coordinates) read(coordinate, ptx::Type::s32);
+}
+
+void StatementDecoder::read_base(const ptx::Operand& operand) {
   const ptx::Operand& base = operand.elements[0];
   draft_.instruction.immediate = operand.offset;
   switch (base.kind) {

@@ -34,6 +34,7 @@ class StatementDecoder final : public Decoder {
   void write(const ptx::Operand& operand, int bits) override;
   void read(const ptx::Operand& operand, ptx::Type type) override;
   void read_address(const ptx::Operand& operand) override;
+  void read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) override;
   [[nodiscard]] std::uint64_t parameter_offset(const ptx::Operand& operand,
                                                std::uint64_t bytes) const override;
   void ignore(const ptx::Operand& operand) const override { mark(operand); }
@@ -47,10 +48,13 @@ class StatementDecoder final : public Decoder {
   [[nodiscard]] const ptx::Register& register_of(const ptx::Operand& operand) const;
   [[nodiscard]] int row_bytes_or_refuse(int bits, const ptx::Operand& operand) const;
   [[nodiscard]] std::uint64_t address_of_variable(const ptx::Operand& operand) const;
+  /// The same where a parameter's own address, in the space of parameters, is allowed as well.
+  [[nodiscard]] std::uint64_t address_of_named(const ptx::Operand& operand) const;
   [[nodiscard]] std::uint64_t immediate_bits(const ptx::Operand& operand, ptx::Type type) const;
   [[nodiscard]] std::uint32_t row_to_read(const ptx::Operand& operand, ptx::Type type);
   /// An instruction before this one that fills a temporary row from `from`.
   std::uint32_t add_before(Handler handler, int bytes, std::uint32_t from);
+  void read_base(const ptx::Operand& operand);
   [[nodiscard]] bool was_used(const ptx::Operand& operand) const;
   void mark(const ptx::Operand& operand) const { used_.push_back(&operand); }
 

@@ -88,7 +88,7 @@ struct Operand {
     variable,  ///< the address of `text`, + `offset`
     label,     ///< `index`: the statement to go to; one after the last: the end of the function
     address,   ///< [base + offset]: `elements[0]` is the base (reg, variable or integer; a param's name is a
-               ///< variable)
+               ///< variable); [map, {x, y}]: `elements[1]` is the vector of coordinates
     vector,    ///< {a, b, …}: `elements`
     sink,      ///< `_`
     pair,      ///< p|q of setp, match.all, shfl: `elements`

@@ -172,7 +172,7 @@ std::int64_t OperandReader::read_offset() {
   return negative ? -distance : distance;
 }
 
-/// `[base+offset]`. Other content, such as `[map, {x, y}]` of tensor copies, comes after a comma.
+/// `[base+offset]`, or `[map, {x, y}]` of tensor copies.
 Operand OperandReader::read_address() {
   const int line = cursor_.peek().line;
   cursor_.expect('[');
@@ -190,7 +190,7 @@ Operand OperandReader::read_address() {
       throw Error(line, "an address that is neither register, variable nor integer");
   }
   address.elements.push_back(std::move(base));
-  if (cursor_.at(',')) throw Error(cursor_.peek().line, "coordinates in an address are not implemented");
+  if (cursor_.accept(',')) address.elements.push_back(read_vector());
   cursor_.expect(']');
   return address;
 }

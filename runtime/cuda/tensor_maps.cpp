@@ -26,8 +26,7 @@ void check_support(const Context& context, const std::string& kernel) {
   if (context.api().tensor_map_encode_tiled == nullptr)
     throw Error(ErrorKind::driver,
                 fmt::format("the kernel {} takes tensor maps, made by cuTensorMapEncodeTiled, which {} does "
-                            "not have; NVIDIA's driver for CUDA 12.0 or later would work, the emulator would "
-                            "not",
+                            "not have; NVIDIA's driver for CUDA 12.0 or later would work",
                             kernel, printable(context.driver().path().string())));
 }
 

@@ -100,6 +100,18 @@ TEST_CASE("an address has a base and an offset") {
   CHECK(operand_of("[4096]").elements[0].bits == 4096);
 }
 
+TEST_CASE("an address of a tensor map has coordinates") {
+  const Operand operand = operand_of("[%rd1+64, {%r1, -2, %r2}]");
+  REQUIRE(operand.kind == Kind::address);
+  REQUIRE(operand.elements.size() == 2);
+  CHECK(operand.elements[0].kind == Kind::reg);
+  CHECK(operand.offset == 64);
+  REQUIRE(operand.elements[1].kind == Kind::vector);
+  REQUIRE(operand.elements[1].elements.size() == 3);
+  CHECK(operand.elements[1].elements[0].kind == Kind::reg);
+  CHECK(operand.elements[1].elements[1].kind == Kind::integer);
+}
+
 TEST_CASE("a vector has elements: registers, numbers, sinks") {
   const Operand vector = operand_of("{%r1, _, -1, 0f00000000}");
   REQUIRE(vector.kind == Kind::vector);

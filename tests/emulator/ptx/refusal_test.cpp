@@ -137,8 +137,6 @@ TEST_CASE("valid kernel content that this emulator does not implement is refused
            {".callprototype _;", "line 6: not implemented: .callprototype"},
            {".reg .v2 .f32 v;", "line 6: not a type that this emulator declares anything with: '.v2'"},
            {".reg .bf16 v;", "line 6: not a type that this emulator declares anything with: '.bf16'"},
-           {".reg .b64 d; .reg .b32 x;\ncp [d, {x, x}];",
-            "line 7: coordinates in an address are not implemented"},
        })
     CHECK(kernel_refusal(refused.text) == refused.message);
 }

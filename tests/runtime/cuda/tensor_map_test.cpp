@@ -162,12 +162,17 @@ TEST_CASE("a driver without tensor maps serves kernels that take none, and refus
   CHECK_NOTHROW(static_cast<void>(cuda::open_device(0)->load(shared(stub_binary()))));
 }
 
-TEST_CASE("the emulator, which makes no tensor maps, is named where an entry takes some") {
+TEST_CASE("the emulator makes tensor maps, and refuses what a driver refuses") {
   const Entry entry = mapped_binary().entries.front();
   const auto context = cuda::open_emulated(90);
-  const auto error = error_of([&] { static_cast<void>(cuda::TensorMaps(*context, entry)); });
-  CHECK(says(error, "libsparsekiln_emulator.so does not have; NVIDIA's driver for CUDA 12.0 or later"));
-  CHECK(says(error, "the emulator would not"));
+  const cuda::TensorMaps maps(*context, entry);
+  CUtensorMap made[2] = {};
+  const cuda::ContextScope current(*context);
+  CHECK_NOTHROW(maps.encode(*context, launch_of(33, 384), made));
+  CHECK(made[0].opaque[0] != 0);
+  CHECK(made[1].opaque[0] != 0);
+  CHECK(says(error_of([&] { maps.encode(*context, launch_of(33, 385), made); }),
+             "making tensor map 0 of the kernel forward"));
 }
 
 TEST_CASE("an entry whose tensor maps are not one for each argument is refused when it is loaded") {
