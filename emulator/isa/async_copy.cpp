@@ -1,5 +1,6 @@
 #include <cstdint>
 
+#include "emulator/isa/bulk_copy.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
 
@@ -86,7 +87,12 @@ void decode_copy(Decoder& decoder, bool all_levels) {
 
 void decode_cp(Decoder& decoder) {
   if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
+  const bool reduces = decoder.take("reduce");
   (void)decoder.take_one({"async"});
+  if (reduces || decoder.take("bulk")) {
+    if (reduces) (void)decoder.take_one({"bulk"});
+    return decode_bulk(decoder, reduces);
+  }
   if (decoder.take("mbarrier")) return decode_copies_arrival(decoder);
   Instruction& instruction = decoder.instruction();
   instruction.kind = Kind::copy;

@@ -36,7 +36,8 @@ CheckedAccess checked_of(const AsyncIssue& issue, AccessSpace space, AccessKind 
 
 Touch touch_of(const AsyncIssue& issue, AccessKind kind) {
   return Touch::of(issue.agent.block, issue.agent.slot, issue.agent.time,
-                   pc_of(issue.warp, issue.instruction), kind != AccessKind::read, Strength::weak);
+                   pc_of(issue.warp, issue.instruction), kind != AccessKind::read,
+                   kind == AccessKind::atomic ? Strength::device : Strength::weak);
 }
 
 BlockOrder::AsyncPoint point_of(const AsyncIssue& issue) {

@@ -59,6 +59,7 @@ Block::Block(Grid& of, Cluster& with, std::uint32_t at)
       rank(at),
       warps(of.warps),
       copies(of.warps),
+      bulk_groups(of.warps),
       idle(of.warps),
       registers_(std::size_t{of.program.register_bytes} * of.warps),
       shared_(of.shared_bytes),
@@ -110,6 +111,7 @@ void Block::start(std::uint32_t number) {
     warp.cluster = {};
     warp.turn_granted = grid.alone();
     copies[w].start();
+    bulk_groups[w].start();
     fill_fixed_rows(*this, warp, stamp == 1);
   }
 }

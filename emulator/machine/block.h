@@ -9,6 +9,7 @@
 
 #include "emulator/machine/async_operation.h"
 #include "emulator/machine/barrier_state.h"
+#include "emulator/machine/bulk_groups.h"
 #include "emulator/machine/cluster_state.h"
 #include "emulator/machine/grid.h"
 #include "emulator/machine/mbarrier_state.h"
@@ -97,6 +98,7 @@ class Block {
   std::vector<std::unique_ptr<AsyncOperation>> flying;      ///< sent and not landed
   std::unordered_map<std::uint64_t, std::uint32_t> agents;  ///< slots that are taken: see agent_slot
   std::vector<WarpCopies> copies;                           ///< by warp
+  std::vector<WarpBulkGroups> bulk_groups;                  ///< by warp
   Random random;
   std::uint64_t progress = 0;       ///< goes up with each change that others may wait for
   std::uint32_t ready = 0;          ///< warps in WarpState::ready

@@ -101,6 +101,17 @@ void count_global(LineCounters& counters, Mask mask, int bytes, const std::uint6
   counters.global_bytes += sectors.bytes();
 }
 
+void count_global_range(LineCounters& counters, std::uint64_t address, std::uint32_t bytes) {
+  if (bytes == 0) return;
+  counters.global_sectors += (address + bytes - 1) / kSectorBytes - address / kSectorBytes + 1;
+  counters.global_bytes += bytes;
+}
+
+void count_shared_range(LineCounters& counters, std::uint32_t bytes) {
+  counters.shared_wavefronts += (bytes + 127) / 128;
+  counters.shared_ideal += (bytes + 127) / 128;
+}
+
 void count_shared(LineCounters& counters, Mask mask, int bytes, const std::uint64_t* addresses) {
   const std::uint32_t unit = static_cast<std::uint32_t>(std::max(bytes, 4));
   const std::uint32_t groups = 128 / unit;
