@@ -255,6 +255,7 @@ TensorMap read_tensor_map(const BulkIssuer& issuer, std::uint64_t address) {
 }
 
 void decode_tensor_map_fence(Decoder& decoder) {
+  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
   const bool acquires = decoder.take_one({"acquire", "release"}) == "acquire";
   Instruction& instruction = decoder.instruction();
   instruction.detail = static_cast<std::uint64_t>(take_scope(decoder));

@@ -27,7 +27,8 @@ struct Piece {
 /// Calls use(offset in shared memory, offset in the run, bytes) for parts of a run that the swizzle leaves
 /// together. The box begins at `base` of shared memory.
 template <class Use>
-void each_part(Swizzle swizzle, std::uint32_t base, std::uint32_t offset, std::uint32_t bytes, Use use) {
+[[gnu::always_inline]] inline void each_part(Swizzle swizzle, std::uint32_t base, std::uint32_t offset,
+                                             std::uint32_t bytes, Use use) {
   if (swizzle == Swizzle::none) {
     use(base + offset, 0u, bytes);
     return;
@@ -35,7 +36,10 @@ void each_part(Swizzle swizzle, std::uint32_t base, std::uint32_t offset, std::u
   for (std::uint32_t done = 0; done < bytes;) {
     const std::uint32_t address = kSharedBase + base + offset + done;
     const std::uint32_t part = std::min(kChunk - address % kChunk, bytes - done);
-    use(swizzled(swizzle, address) - kSharedBase, done, part);
+    if (part == kChunk)
+      use(swizzled(swizzle, address) - kSharedBase, done, kChunk);  // a constant to the compiler
+    else
+      use(swizzled(swizzle, address) - kSharedBase, done, part);
     done += part;
   }
 }
@@ -53,11 +57,7 @@ void each_range(const BulkBox& box, std::uint32_t base, const BoxRun& run, Use u
 }
 
 /// memcpy of whole elements, with what the type changes on the way.
-void copy_in(TensorElement element, std::byte* to, const std::byte* from, std::uint32_t bytes) {
-  if (!converts(element)) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
+void convert(TensorElement element, std::byte* to, const std::byte* from, std::uint32_t bytes) {
   for (std::uint32_t at = 0; at < bytes; at += 4) {
     std::uint32_t bits;
     std::memcpy(&bits, from + at, 4);
@@ -147,10 +147,14 @@ class BulkLoad final : public AsyncOperation {
     for (const Piece& piece : pieces_) inside += piece.bytes;
     if (inside != box_.bytes)
       fill_with(shared + target.offset, box_.bytes, box_.fill, bytes_of(box_.element));
+    const bool changes = converts(box_.element);
     for (const Piece& piece : pieces_)
       each_part(box_.swizzle, target.offset, piece.offset, piece.bytes,
                 [&](std::uint32_t offset, std::uint32_t done, std::uint32_t bytes) {
-                  copy_in(box_.element, shared + offset, piece.host + done, bytes);
+                  if (changes)
+                    convert(box_.element, shared + offset, piece.host + done, bytes);
+                  else
+                    std::memcpy(shared + offset, piece.host + done, bytes);
                 });
   }
 

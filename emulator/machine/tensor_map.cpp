@@ -220,16 +220,6 @@ std::uint32_t bytes_of(TensorElement element) {
 
 bool is_float(TensorElement element) { return element >= TensorElement::f16; }
 
-std::uint32_t span_of(Swizzle swizzle) {
-  return swizzle == Swizzle::none ? 0 : 16u << static_cast<std::uint32_t>(swizzle);
-}
-
-std::uint32_t swizzled(Swizzle swizzle, std::uint32_t address) {
-  if (swizzle == Swizzle::none) return address;
-  const std::uint32_t chunks = span_of(swizzle) / 16;
-  return address ^ (address >> 7 & (chunks - 1)) << 4;
-}
-
 std::string problem_of(const TensorMap& map) {
   if (map.rank == 0 || map.rank > kMostDimensions)
     return "a tensor of " + std::to_string(map.rank) + " dimensions, not 1 to 5";

@@ -37,10 +37,15 @@ inline constexpr std::uint32_t kTensorElements = static_cast<std::uint32_t>(Tens
 enum class Swizzle : std::uint8_t { none, within_32, within_64, within_128 };
 inline constexpr std::uint32_t kSwizzles = static_cast<std::uint32_t>(Swizzle::within_128) + 1;
 /// 32, 64 or 128; 0 for none.
-[[nodiscard]] std::uint32_t span_of(Swizzle swizzle);
+[[nodiscard]] inline std::uint32_t span_of(Swizzle swizzle) {
+  return swizzle == Swizzle::none ? 0 : 16u << static_cast<std::uint32_t>(swizzle);
+}
 /// Where the byte lies that has this shared address without a swizzle (PTX ISA 5.5.7: the pattern depends on
 /// the address, not on where a box begins).
-[[nodiscard]] std::uint32_t swizzled(Swizzle swizzle, std::uint32_t address);
+[[nodiscard]] inline std::uint32_t swizzled(Swizzle swizzle, std::uint32_t address) {
+  const std::uint32_t chunks = swizzle == Swizzle::none ? 1 : span_of(swizzle) / 16;
+  return address ^ (address >> 7 & (chunks - 1)) << 4;
+}
 
 enum class TensorInterleave : std::uint8_t { none, by_16_bytes, by_32_bytes };
 inline constexpr std::uint32_t kInterleaves = 3;

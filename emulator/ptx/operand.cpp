@@ -172,7 +172,7 @@ std::int64_t OperandReader::read_offset() {
   return negative ? -distance : distance;
 }
 
-/// `[base+offset]`, or `[map, {x, y}]` of tensor copies.
+/// `[base+offset]`, or `[map, {x, y}]` of tensor copies, which has no offset.
 Operand OperandReader::read_address() {
   const int line = cursor_.peek().line;
   cursor_.expect('[');
@@ -190,7 +190,7 @@ Operand OperandReader::read_address() {
       throw Error(line, "an address that is neither register, variable nor integer");
   }
   address.elements.push_back(std::move(base));
-  if (cursor_.accept(',')) address.elements.push_back(read_vector());
+  if (address.offset == 0 && cursor_.accept(',')) address.elements.push_back(read_vector());
   cursor_.expect(']');
   return address;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "tests/emulator/driver/session.h"
 
@@ -45,7 +46,74 @@ CUresult encoded(Change change) {
   return request.encode(&map);
 }
 
+/// Adds one to a box of 32 × 4 words at column x, row y, through shared memory; as NVRTC has it, the map is a
+/// parameter whose address is made generic.
+constexpr const char* kAddOne = R"(.version 8.6
+.target sm_90a
+.address_size 64
+.shared .align 128 .b8 s[512];
+.shared .align 8 .b64 b;
+.visible .entry add_one(.param .u32 x, .param .align 64 .b8 map[128], .param .u32 y) {
+  .reg .pred %p<4>;
+  .reg .b32 %r<12>;
+  .reg .b64 %rd<4>;
+  ld.param.u32 %r1, [x];
+  ld.param.u32 %r2, [y];
+  mov.b64 %rd1, map;
+  cvta.param.u64 %rd2, %rd1;
+  mov.u32 %r3, s;
+  mov.u32 %r4, b;
+  mov.u32 %r5, %tid.x;
+  setp.eq.u32 %p1, %r5, 0;
+  @%p1 mbarrier.init.shared::cta.b64 [%r4], 1;
+  bar.sync 0;
+  @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r4], 512;
+  @%p1 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r3], [%rd2, {%r1, %r2}], [%r4];
+L:
+  mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r4], 0;
+  @!%p2 bra L;
+  shl.b32 %r6, %r5, 2;
+  add.u32 %r6, %r6, %r3;
+  ld.shared.u32 %r7, [%r6];
+  add.u32 %r7, %r7, 1;
+  st.shared.u32 [%r6], %r7;
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p1 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {%r1, %r2}], [%r3];
+  @%p1 cp.async.bulk.commit_group;
+  @%p1 cp.async.bulk.wait_group 0;
+  ret;
+}
+)";
+
 }  // namespace
+
+TEST_CASE("a kernel takes a tensor map as a parameter") {
+  const Session session;
+  std::vector<std::uint32_t> words(48 * 16);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i);
+  const CUdeviceptr memory = upload(words);
+  Request request;
+  request.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
+  request.address = memory;
+  request.sizes = {48, 16, 1, 1, 1, 1};
+  request.strides[0] = 48 * 4;
+  request.box = {32, 4, 1, 1, 1, 1};
+  request.swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
+  CUtensorMap map;
+  REQUIRE(request.encode(&map) == CUDA_SUCCESS);
+  CUmodule module = nullptr;
+  REQUIRE(cuModuleLoadData(&module, kAddOne) == CUDA_SUCCESS);
+  std::uint32_t x = 40;
+  std::uint32_t y = 13;
+  void* parameters[] = {&x, &map, &y};
+  REQUIRE(cuLaunchKernel(kernel(module, "add_one"), 1, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr) ==
+          CUDA_SUCCESS);
+  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+  for (std::size_t row = 13; row < 16; ++row)
+    for (std::size_t column = 40; column < 48; ++column) ++words[row * 48 + column];
+  CHECK(download(memory, words.size()) == words);
+}
 
 TEST_CASE("a tensor map is made, and its address replaced") {
   const Session session;

@@ -165,7 +165,8 @@ TEST_CASE("operands of tensor copies are checked") {
   CHECK(with(load + "[%r9+7680], [%rd2, {0, 0}], [%r8]", matrix_of(64)).always(FaultKind::out_of_bounds));
   CHECK(with(load + "[%r9], [%rd0, {0, 0}], [%r8]", matrix_of(64))
             .always(FaultKind::invalid_operation, {"no tensor map is there"}));
-  CHECK(with(load + "[%r9], [%rd2+32, {0, 0}], [%r8]", matrix_of(64)).always(FaultKind::misaligned));
+  CHECK(with("add.s64 %rd2, %rd2, 32;\n@%p8 " + load + "[%r9], [%rd2, {0, 0}], [%r8]", matrix_of(64))
+            .always(FaultKind::misaligned, {"not aligned to 64 bytes"}));
   TensorMap other = matrix_of(64);
   other.rank = 1;
   CHECK(with(load + "[%r9], [%rd2, {0, 0}], [%r8]", other)

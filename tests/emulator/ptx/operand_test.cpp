@@ -101,11 +101,11 @@ TEST_CASE("an address has a base and an offset") {
 }
 
 TEST_CASE("an address of a tensor map has coordinates") {
-  const Operand operand = operand_of("[%rd1+64, {%r1, -2, %r2}]");
+  const Operand operand = operand_of("[%rd1, {%r1, -2, %r2}]");
   REQUIRE(operand.kind == Kind::address);
   REQUIRE(operand.elements.size() == 2);
   CHECK(operand.elements[0].kind == Kind::reg);
-  CHECK(operand.offset == 64);
+  CHECK(operand.offset == 0);
   REQUIRE(operand.elements[1].kind == Kind::vector);
   REQUIRE(operand.elements[1].elements.size() == 3);
   CHECK(operand.elements[1].elements[0].kind == Kind::reg);
