@@ -109,6 +109,8 @@ void mov(Decoder& decoder) {
   }
   decoder.write(decoder.operand(0), ptx::bits(type));
   decoder.read(decoder.operand(1), type);
+  if (ptx::bits(type) == 32 && decoder.operand(1).kind == ptx::Operand::Kind::reg)
+    decoder.instruction().traits |= kCopiesRegister;
   decoder.instruction().run =
       type == Type::pred
           ? copy_predicate

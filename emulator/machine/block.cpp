@@ -93,6 +93,7 @@ void Block::start(std::uint32_t number) {
   agents.clear();
   landing_ = static_cast<Landing>(mixed(grid.request.seed + number + 1) % 3);
   circling_ = 0;
+  matrix.start(grid.warps, grid.program.async_registers);
   std::fill(idle.begin(), idle.end(), 0);
   std::fill(patience_.begin(), patience_.end(), Patience{.next_look = kFirstLook});
   for (std::vector<ByteMask>* const bytes : {&local_cells, &shared_written, &shared_filling})
@@ -137,6 +138,7 @@ void Block::note_ended(Warp& warp, Mask before) {
   if (!grid.clustered()) cluster->look_at_barrier();
   if (warp.live != 0) return;
   living &= ~(1u << warp.index);
+  end_matrix(warp);
   release_barriers(*this);
 }
 

@@ -18,6 +18,7 @@
 #include "emulator/machine/random.h"
 #include "emulator/machine/shadow.h"
 #include "emulator/machine/warp_state.h"
+#include "emulator/machine/wgmma_state.h"
 
 namespace sparsekiln::emulator {
 
@@ -99,6 +100,7 @@ class Block {
   std::unordered_map<std::uint64_t, std::uint32_t> agents;  ///< slots that are taken: see agent_slot
   std::vector<WarpCopies> copies;                           ///< by warp
   std::vector<WarpBulkGroups> bulk_groups;                  ///< by warp
+  BlockMatrix matrix;
   Random random;
   std::uint64_t progress = 0;       ///< goes up with each change that others may wait for
   std::uint32_t ready = 0;          ///< warps in WarpState::ready
@@ -149,6 +151,8 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
 [[noreturn]] void report_missing(const Block& block, std::uint32_t id);
 /// A warp ended: barriers that waited for it alone are complete (machine/barrier.cpp).
 void release_barriers(Block& block);
+/// A warp ended: faults if others of its warpgroup have executed more wgmmas (machine/wgmma.cpp).
+void end_matrix(const Warp& warp);
 /// Lanes of a warp ended: their copies arrive.
 void finish_copies(Warp& warp, Mask lanes);
 /// Lanes of a warp ended: notes where one of them has not waited for earlier launches (machine/overlap.cpp).

@@ -29,6 +29,10 @@ const char* name(FaultKind kind) {
       return "asynchronous copy overwritten";
     case FaultKind::launch_not_awaited:
       return "earlier launch not awaited";
+    case FaultKind::registers_not_awaited:
+      return "registers of a wgmma not awaited";
+    case FaultKind::registers_not_fenced:
+      return "registers of a wgmma not fenced";
     case FaultKind::deadlock:
       return "deadlock";
     case FaultKind::divergence_not_supported:

@@ -18,6 +18,8 @@ enum class FaultKind : std::uint8_t {
   copy_not_awaited,
   copy_overwritten,
   launch_not_awaited,
+  registers_not_awaited,
+  registers_not_fenced,
   deadlock,
   divergence_not_supported,
   trap,

@@ -2,6 +2,7 @@
 
 #include "emulator/machine/block.h"
 #include "emulator/machine/warp.h"
+#include "emulator/machine/wgmma.h"
 
 namespace sparsekiln::emulator {
 
@@ -19,6 +20,8 @@ void run_slice(Warp& warp, const Instruction* code, std::uint64_t* executed, std
     }
     ++executed[pc];
     if (mask == 0) continue;
+    if ((instruction.traits & kTouchesAsyncRegisters) != 0) [[unlikely]]
+      touch_async_registers(warp, instruction, mask);
     instruction.run(warp, instruction, mask);
     if (warp.state != WarpState::ready) return;
   }

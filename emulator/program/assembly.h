@@ -40,6 +40,7 @@ class Assembly {
   std::uint32_t narrowest_access = 4;
 
   [[nodiscard]] const std::vector<VirtualRow>& rows() const { return rows_; }
+  [[nodiscard]] std::vector<VirtualRow>& rows() { return rows_; }
   /// FixedRow::row is a virtual row here.
   [[nodiscard]] const std::vector<FixedRow>& fixed_rows() const { return fixed_rows_; }
 

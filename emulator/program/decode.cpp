@@ -6,6 +6,7 @@
 
 #include "emulator/machine/warp.h"
 #include "emulator/program/assembly.h"
+#include "emulator/program/async_registers.h"
 #include "emulator/program/flow.h"
 #include "emulator/program/layout.h"
 #include "emulator/program/rows.h"
@@ -22,8 +23,8 @@ const Opcodes& opcodes() {
     for (const auto& family :
          {integer_opcodes, logic_opcodes, comparison_opcodes, move_opcodes, warp_opcodes, load_store_opcodes,
           atomic_opcodes, barrier_opcodes, mbarrier_opcodes, cluster_opcodes, async_copy_opcodes,
-          tensor_map_opcodes, matrix_opcodes, tensor_opcodes, conversion_opcodes, address_opcodes,
-          float_opcodes, half_opcodes})
+          tensor_map_opcodes, matrix_opcodes, tensor_opcodes, wgmma_opcodes, conversion_opcodes,
+          address_opcodes, float_opcodes, half_opcodes})
       for (const Opcode& opcode : family())
         result.emplace(std::pair(opcode.name, opcode.domain), opcode.decode);
     return result;
@@ -125,6 +126,7 @@ class Emission {
     point_to_operands();
     fix_rows();
     program_.register_bytes = plan_.bytes;
+    program_.async_registers = plan_.async_registers;
     keep_generic_accesses_own();
   }
 
@@ -171,6 +173,7 @@ class Emission {
       const std::uint32_t join = parts(blocks_[block]) ? post_dominator_[block] : kNoBlock;
       instruction.detail = join == kNoBlock ? kNoJoin : block_pc_[join];
     }
+    instruction.operand_count = static_cast<std::uint16_t>(draft.written.size() + draft.read.size());
     operands_at_.push_back(program_.operand_pool.size());
     for (const std::uint32_t row : draft.written) program_.operand_pool.push_back(plan_.offset[row]);
     for (const std::uint32_t row : draft.read) program_.operand_pool.push_back(plan_.offset[row]);
@@ -244,6 +247,7 @@ Program decode(const ptx::Module& module, const ptx::Function& function, const A
   program.files = module.files;
   Assembly assembly(module, program.function, lay_out(module, program.function, addresses));
   Translation(assembly).run();
+  mark_async_registers(assembly.drafts, assembly.rows());
   Emission(assembly, program).run();
   const Layout& layout = assembly.layout();
   program.shared_bytes = layout.shared_bytes;

@@ -20,6 +20,8 @@ class Decoder {
 
   [[nodiscard]] virtual const ptx::Statement& statement() const = 0;
   [[nodiscard]] virtual int compute_capability() const = 0;
+  /// Refuses unless the target is sm_90a, which alone has the instruction.
+  virtual void need_sm_90a() const = 0;
   /// Names the whole instruction and the line, and says why.
   [[noreturn]] void refuse(const std::string& why) const { throw refusal(why); }
   [[nodiscard]] virtual ptx::Error refusal(const std::string& why) const = 0;
@@ -78,6 +80,8 @@ class Decoder {
   /// Marks a read operand whose old value matters though it is written as well, or a write that may leave
   /// lanes out: nothing else is needed for guarded instructions.
   virtual void partial_write() = 0;
+  /// Says that the instruction, a wgmma, may access this register after it was issued.
+  virtual void access_later(const ptx::Operand& operand) = 0;
 };
 
 /// What reads one opcode: fills in decoder.instruction().
@@ -118,5 +122,6 @@ void decode_copies_arrival(Decoder& decoder);
 [[nodiscard]] std::vector<Opcode> tensor_map_opcodes();  // isa/tensor_map.cpp: tensormap, createpolicy
 [[nodiscard]] std::vector<Opcode> matrix_opcodes();      // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
 [[nodiscard]] std::vector<Opcode> tensor_opcodes();      // isa/tensor.cpp: mma.sync
+[[nodiscard]] std::vector<Opcode> wgmma_opcodes();       // isa/wgmma.cpp: wgmma
 
 }  // namespace sparsekiln::emulator

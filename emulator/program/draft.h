@@ -13,6 +13,7 @@ namespace sparsekiln::emulator {
 struct VirtualRow {
   int bytes = 4;       ///< of an element: 2, 4 or 8; 0: a predicate's mask
   bool fixed = false;  ///< filled when the warp starts, written by no instruction: keeps its place throughout
+  bool async = false;  ///< Program::async_registers
 };
 
 /// Where control goes after an instruction.
@@ -28,6 +29,7 @@ struct Draft {
   std::vector<std::uint32_t> written;
   std::vector<std::uint32_t> read;
   bool partial = false;  ///< what is written keeps some of its old value
+  bool async = false;    ///< accesses its registers after it was issued, too
   Flow flow = Flow::next;
   std::uint32_t target = 0;  ///< of a branch: index of a draft
 

@@ -52,6 +52,9 @@ enum Trait : std::uint8_t {
   kSyncsPartOfBlock = 2,
   kTalksToCluster = 8,  ///< may reach shared memory of other blocks of a cluster, or its barrier
   kMadeByDecoder = 4,   ///< not of the PTX (a join, a negation): no counter counts it
+  /// Not a wgmma, and names registers that a wgmma names: Program::async_registers.
+  kTouchesAsyncRegisters = 16,
+  kCopiesRegister = 32,  ///< a mov from one 32-bit register to another
 };
 
 /// One predecoded instruction. Operands are rows of the warp's register file (byte offsets; see Warp::row):
@@ -71,6 +74,7 @@ struct Instruction {
   std::uint32_t statement = 0;  ///< of ptx::Function::statements
   Kind kind = Kind::other;
   std::uint8_t traits = 0;
+  std::uint16_t operand_count = 0;
 };
 inline constexpr std::uint32_t kNoGuard = 0xffffffffu;
 
@@ -100,7 +104,10 @@ struct Program {
   std::vector<std::uint32_t> operand_pool;
   std::vector<FixedRow> fixed_rows;
   std::uint32_t register_bytes = 0;  ///< of a warp's register file
-  std::uint32_t shared_bytes = 0;    ///< static
+  /// The first rows of the register file are registers that wgmma accesses, and copies of them: 32 bits each,
+  /// and no other value ever has their place.
+  std::uint32_t async_registers = 0;
+  std::uint32_t shared_bytes = 0;  ///< static
   std::uint32_t shared_alignment = 16;
   std::uint32_t local_bytes = 0;  ///< a thread
   std::uint32_t param_bytes = 0;

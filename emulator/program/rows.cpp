@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "emulator/machine/warp.h"
+#include "emulator/program/async_registers.h"
 
 namespace sparsekiln::emulator {
 namespace {
@@ -160,6 +161,7 @@ std::uint32_t slot_bytes(const VirtualRow& row) {
 /// which the host's cache still holds.
 class Places {
  public:
+  explicit Places(std::uint32_t first) : end_(first) {}
   std::uint32_t take(std::uint32_t bytes) {
     std::vector<std::uint32_t>& free = free_[index(bytes)];
     if (free.empty()) grow(bytes, free);
@@ -182,8 +184,17 @@ class Places {
   }
 
   std::vector<std::uint32_t> free_[5];
-  std::uint32_t end_ = 0;
+  std::uint32_t end_;
 };
+
+/// What a wgmma accesses late may be in no place that another row has after it. `order` keeps the others.
+void place_async_registers(std::span<const VirtualRow> rows, std::vector<Stretch>& order, RowPlan& plan) {
+  std::erase_if(order, [&](const Stretch& stretch) {
+    if (!rows[stretch.row].async) return false;
+    plan.offset[stretch.row] = plan.async_registers++ * kAsyncRowBytes;
+    return true;
+  });
+}
 
 }  // namespace
 
@@ -202,8 +213,9 @@ RowPlan plan_rows(std::span<const Draft> drafts, std::span<const BasicBlock> blo
   std::sort(order.begin(), order.end(), [](const Stretch& a, const Stretch& b) {
     return a.first != b.first ? a.first < b.first : a.row < b.row;
   });
+  place_async_registers(rows, order, plan);
   std::vector<std::vector<std::uint32_t>> ending(drafts.size() + 1);
-  Places places;
+  Places places(plan.async_registers * kAsyncRowBytes);
   std::uint32_t position = 0;
   for (const Stretch& stretch : order) {
     for (; position < stretch.first; ++position)

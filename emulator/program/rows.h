@@ -14,6 +14,7 @@ struct RowPlan {
   std::vector<std::uint32_t> offset;  ///< of each VirtualRow, in bytes; kNoRow: nothing uses it
   std::vector<std::uint32_t> zeroed;  ///< VirtualRows that are read where nothing wrote them: zero at start
   std::uint32_t bytes = 0;            ///< of the register file
+  std::uint32_t async_registers = 0;  ///< rows at the start of the file, those with VirtualRow::async
 };
 
 /// Gives each virtual row a place for as long as it is needed: liveness over the blocks, then a linear scan

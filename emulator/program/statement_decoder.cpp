@@ -68,6 +68,11 @@ Domain StatementDecoder::domain() const {
   return Domain::any;
 }
 
+void StatementDecoder::need_sm_90a() const {
+  const ptx::Module& module = assembly_.module();
+  if (module.compute_capability != 90 || !module.architecture_specific) refuse("needs .target sm_90a");
+}
+
 ptx::Error StatementDecoder::refusal(const std::string& why) const {
   return ptx::Error(statement_.line, text_of(assembly_.function(), statement_) + " " + why);
 }
@@ -301,6 +306,13 @@ const std::uint64_t* StatementDecoder::keep(std::vector<std::uint64_t> data) {
 
 void StatementDecoder::accesses(int bytes) {
   assembly_.narrowest_access = std::min(assembly_.narrowest_access, static_cast<std::uint32_t>(bytes));
+}
+
+void StatementDecoder::access_later(const ptx::Operand& operand) {
+  draft_.async = true;
+  if (operand.kind != OperandKind::reg || register_bits(operand) != 32)
+    refuse("an operand is not a register");
+  assembly_.rows()[operand.index].async = true;
 }
 
 bool StatementDecoder::was_used(const ptx::Operand& operand) const {

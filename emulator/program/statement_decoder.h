@@ -22,6 +22,7 @@ class StatementDecoder final : public Decoder {
 
   [[nodiscard]] const ptx::Statement& statement() const override { return statement_; }
   [[nodiscard]] int compute_capability() const override { return assembly_.module().compute_capability; }
+  void need_sm_90a() const override;
   [[nodiscard]] ptx::Error refusal(const std::string& why) const override;
   bool take(std::string_view name) override;
   std::string_view take_one(std::initializer_list<std::string_view> names) override;
@@ -43,6 +44,7 @@ class StatementDecoder final : public Decoder {
   const std::uint64_t* keep(std::vector<std::uint64_t> data) override;
   void accesses(int bytes) override;
   void partial_write() override { draft_.partial = true; }
+  void access_later(const ptx::Operand& operand) override;
 
  private:
   [[nodiscard]] const ptx::Register& register_of(const ptx::Operand& operand) const;

@@ -7,7 +7,7 @@ namespace sparsekiln::emulator {
 namespace {
 
 std::string module_of(const std::string& body, const std::string& declarations) {
-  return ".version 8.5\n.target sm_90\n.address_size 64\n" + declarations +
+  return ".version 8.5\n.target sm_90a\n.address_size 64\n" + declarations +
          "\n.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)\n{\n"
          ".reg .pred %p<10>;\n.reg .b16 %h<10>;\n.reg .b32 %r<40>;\n.reg .b64 %rd<20>;\n.reg .f32 %f<20>;\n"
          "ld.param.u64 %rd0, [p0];\nld.param.u64 %rd1, [p1];\nld.param.u64 %rd2, [p2];\n"
