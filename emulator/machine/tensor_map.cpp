@@ -291,6 +291,9 @@ std::string replace_field(std::span<std::byte, kTensorMapBytes> map, TensorField
   if (std::all_of(map.begin(), map.end(), [](std::byte byte) { return byte == std::byte{0}; })) {
     stored.magic = Stored::kMagic;
     stored.version = Stored::kVersion;
+    // Triton gives no value to fields of an enumeration that are to be zero, and relies on it.
+    for (const FieldName& one : kFields)
+      if (one.field >= TensorField::elemtype) stored.given |= bit_of(one.field, 0);
   } else {
     std::memcpy(&stored, map.data(), sizeof stored);
     if (!is_map(stored)) return "no tensor map is there";

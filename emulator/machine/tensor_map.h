@@ -102,7 +102,8 @@ enum class TensorField : std::uint8_t {
   fill_mode,
 };
 /// Gives one field a value as the instruction has it: the rank less one, the stride in bytes. 128 bytes of
-/// zeros are a map without any field. Returns why it cannot be done; empty: done.
+/// zeros are a map whose enumerations are zero, without any other field. Returns why it cannot be done;
+/// empty: done.
 [[nodiscard]] std::string replace_field(std::span<std::byte, kTensorMapBytes> map, TensorField field,
                                         std::uint32_t dimension, std::uint64_t value);
 
