@@ -26,8 +26,8 @@ struct Shape {
   unsigned grid[3];
   unsigned block[3];
   unsigned dynamic_shared_bytes;
-  unsigned cluster[3] = {1, 1, 1};
-  bool overlaps = false;  ///< it may begin before the one before it has ended
+  unsigned cluster[3] = {0, 0, 0};  ///< blocks; 0: the launch does not say
+  bool overlaps = false;            ///< it may begin before the one before it has ended
 };
 
 /// What a device answers to each sort of fault. What it would not notice is a failed launch.
@@ -64,9 +64,19 @@ CUresult check_shape(const Function& function, const Shape& shape) {
   return fits && required && shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/// Clusters of up to eight blocks, which divide the grid; larger ones need an attribute that is not
+/// Clusters are as the kernel says, or as the launch says where the kernel does not; else blocks are alone.
+/// They are of up to eight blocks, which divide the grid; larger ones need an attribute that is not
 /// implemented.
-CUresult check_cluster(const Function& function, const Shape& shape) {
+CUresult settle_cluster(const Function& function, Shape& shape) {
+  const sparsekiln::ptx::Function& kernel = function.program->function;
+  const bool said = shape.cluster[0] != 0;
+  const bool required = kernel.required_cluster[0] != 0;
+  if (kernel.needs_cluster && !said && !required) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  for (int axis = 0; axis < 3; ++axis) {
+    const unsigned size = required ? kernel.required_cluster[axis] : 1;
+    if (said && required && shape.cluster[axis] != size) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (!said) shape.cluster[axis] = size;
+  }
   const unsigned size = shape.cluster[0] * shape.cluster[1] * shape.cluster[2];
   if (size == 1) return CUDA_SUCCESS;
   if (devices()[function.context->device].compute_capability < kFirstOverlapping)
@@ -190,14 +200,15 @@ CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, v
     if (const CUresult result = find_stream(context, stream_handle, stream); result != CUDA_SUCCESS)
       return result;
     if (const CUresult result = check_shape(*function, shape); result != CUDA_SUCCESS) return result;
-    if (const CUresult result = check_cluster(*function, shape); result != CUDA_SUCCESS) return result;
+    Shape settled = shape;
+    if (const CUresult result = settle_cluster(*function, settled); result != CUDA_SUCCESS) return result;
     std::vector<std::byte> parameters;
     if (const CUresult result = gather(*function->program, each, extra, parameters); result != CUDA_SUCCESS)
       return result;
-    return submit(stream,
-                  [function, shape, parameters = std::move(parameters)](Context& where, OverlapChain& chain) {
-                    return execute(where, chain, *function, shape, parameters);
-                  });
+    return submit(stream, [function, shape = settled, parameters = std::move(parameters)](
+                              Context& where, OverlapChain& chain) {
+      return execute(where, chain, *function, shape, parameters);
+    });
   });
 }
 

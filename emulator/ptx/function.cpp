@@ -58,8 +58,12 @@ class FunctionParser {
       } else if (directive.text == "reqntid") {
         const Extent extent = parse_extent(cursor_, ".reqntid");
         std::copy_n(extent.size, 3, function_.required_threads);
+      } else if (directive.text == "reqnctapercluster") {
+        std::copy_n(parse_extent(cursor_, ".reqnctapercluster").size, 3, function_.required_cluster);
+      } else if (directive.text == "explicitcluster") {
+        function_.needs_cluster = true;
       } else if (directive.text == "minnctapersm" || directive.text == "maxnreg" ||
-                 directive.text == "maxnctapersm") {
+                 directive.text == "maxnctapersm" || directive.text == "maxclusterrank") {
         static_cast<void>(cursor_.expect_integer("a limit", kMostLine));  // advice to ptxas
       } else if (directive.text == "pragma") {
         skip_pragma(cursor_);

@@ -137,6 +137,8 @@ struct Function {
   std::vector<Statement> statements;
   std::uint32_t max_threads = 0;                  ///< .maxntid, multiplied out; 0: not said
   std::uint32_t required_threads[3] = {0, 0, 0};  ///< .reqntid; 0: not said
+  std::uint32_t required_cluster[3] = {0, 0, 0};  ///< .reqnctapercluster, in blocks; 0: not said
+  bool needs_cluster = false;                     ///< .explicitcluster: a launch has to say one
 };
 
 struct Module {
