@@ -60,9 +60,11 @@ Handler copy_of(Decoder& decoder, std::int64_t bytes) {
 void decode_copy(Decoder& decoder, bool all_levels) {
   if (!decoder.take("shared") && !decoder.take("shared::cta")) decoder.refuse("does not copy to .shared");
   (void)decoder.take_one({"global"});
-  if (decoder.take("L2::cache_hint")) decoder.refuse("with a cache policy is not implemented");
+  const std::size_t policies = decoder.take("L2::cache_hint") ? 1 : 0;
   (void)decoder.take_one({"L2::64B", "L2::128B", "L2::256B", ""});
-  decoder.expect_operands(3, 4);
+  decoder.expect_operands(3 + policies, 4 + policies);
+  const std::size_t operands = decoder.operands() - policies;
+  if (policies != 0) decoder.ignore(decoder.operand(operands));
   const std::int64_t bytes = decoder.constant(decoder.operand(2));
   if (!all_levels && bytes != 16) decoder.refuse(".cg copies 16 bytes");
 
@@ -74,7 +76,7 @@ void decode_copy(Decoder& decoder, bool all_levels) {
   instruction.immediate = to;
   instruction.kind = Kind::copy;
   decoder.accesses(static_cast<int>(bytes));
-  if (decoder.operands() == 3) {
+  if (operands == 3) {
     instruction.run = copy_of<Source::all>(decoder, bytes);
   } else if (decoder.register_bits(decoder.operand(3)) == 1) {
     decoder.read(decoder.operand(3), ptx::Type::pred);

@@ -286,6 +286,13 @@ void decode_parameter_load(Decoder& decoder, Form form) {
       });
 }
 
+/// Two, and a cache policy where a modifier says so.
+void expect_operands(const Decoder& decoder, bool policy) {
+  const std::size_t all = policy ? 3 : 2;
+  decoder.expect_operands(all, all);
+  if (policy) decoder.ignore(decoder.operand(2));
+}
+
 void decode_load(Decoder& decoder) {
   Form form;
   take_ordering(decoder, form, false);
@@ -297,10 +304,10 @@ void decode_load(Decoder& decoder) {
   form.space = take_space(decoder);
   take_cache_operator(decoder, false);
   if (decoder.take("nc") && form.space != AccessSpace::global) decoder.refuse(".nc is for .global only");
-  take_cache_hints(decoder, false);
+  const bool policy = take_cache_hints(decoder, false);
   form.count = take_count(decoder);
   const ptx::Type type = decoder.take_type();
-  decoder.expect_operands(2, 2);
+  expect_operands(decoder, policy);
   const auto registers = registers_of(decoder, decoder.operand(0), form.count);
   const int bits = register_bits_of(decoder, registers, type);
   for (const ptx::Operand* operand : registers) decoder.write(*operand, bits);
@@ -318,10 +325,10 @@ void decode_store(Decoder& decoder) {
   form.space = take_space(decoder);
   if (form.space == AccessSpace::constant) decoder.refuse("writes constant memory");
   take_cache_operator(decoder, true);
-  take_cache_hints(decoder, true);
+  const bool policy = take_cache_hints(decoder, true);
   form.count = take_count(decoder);
   const ptx::Type type = decoder.take_type();
-  decoder.expect_operands(2, 2);
+  expect_operands(decoder, policy);
   const auto registers = registers_of(decoder, decoder.operand(1), form.count);
   const int bits = register_bits_of(decoder, registers, type);
   for (const ptx::Operand* operand : registers)

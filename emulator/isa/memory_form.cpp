@@ -43,12 +43,15 @@ void take_cache_operator(Decoder& decoder, bool store) {
     (void)decoder.take_one({"ca", "cg", "cs", "lu", "cv", ""});
 }
 
-void take_cache_hints(Decoder& decoder, bool store) {
+bool take_cache_hints(Decoder& decoder, bool store) {
   constexpr auto kNone = std::string_view();
   (void)decoder.take_one({"L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last",
                           "L1::no_allocate", kNone});
   (void)decoder.take_one({"L2::evict_normal", "L2::evict_first", "L2::evict_last", kNone});
+  const bool policy = decoder.take("L2::cache_hint");
+  if (policy && decoder.compute_capability() < 80) decoder.refuse(".L2::cache_hint needs sm_80");
   if (!store) (void)decoder.take_one({"L2::64B", "L2::128B", "L2::256B", kNone});
+  return policy;
 }
 
 void mark_memory(Decoder& decoder, AccessSpace space, bool strong) {

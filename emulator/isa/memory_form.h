@@ -26,8 +26,9 @@ struct Ordering {
 
 /// How caches are used, which changes no result: `.ca` `.cg` …
 void take_cache_operator(Decoder& decoder, bool store);
-/// Hints on single caches, `.L1::…` and `.L2::…`, which change no result either. Each may occur once.
-void take_cache_hints(Decoder& decoder, bool store);
+/// Hints on single caches, `.L1::…` and `.L2::…`, which change no result either. Each may occur once. Whether
+/// one is `.L2::cache_hint`: then a cache policy is the last operand.
+[[nodiscard]] bool take_cache_hints(Decoder& decoder, bool store);
 
 /// Says that an instruction is one of memory: its kind, and whether other blocks may notice it.
 void mark_memory(Decoder& decoder, AccessSpace space, bool strong);

@@ -52,9 +52,13 @@ constexpr const char* kProlog = R"(  mov.u32 lane, %laneid;
 
 }  // namespace
 
+std::string architecture_of(const Case& test) {
+  return fmt::format("sm_{}{}", test.target, test.for_target_alone ? "a" : "");
+}
+
 std::string module_of(const Case& test) {
-  std::string text =
-      fmt::format("// {}\n.version 8.0\n.target sm_{}\n.address_size 64\n", test.title(), test.target);
+  std::string text = fmt::format("// {}\n.version {}\n.target {}\n.address_size 64\n", test.title(),
+                                 test.for_target_alone ? "8.6" : "8.0", architecture_of(test));
   text += test.module_text;
   text += fmt::format(
       ".visible .entry {}(.param .u64 given, .param .u64 answers, .param .u64 scratch_memory)\n{{\n", kEntry);

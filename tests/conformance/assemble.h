@@ -9,6 +9,8 @@ namespace sparsekiln::conformance {
 
 inline constexpr const char* kEntry = "conformance";
 
+/// "sm_90a"
+[[nodiscard]] std::string architecture_of(const Case& test);
 /// A PTX module for one case: entry `conformance` with three parameters, the addresses of the given rows, of
 /// the answers and of the scratch memory.
 [[nodiscard]] std::string module_of(const Case& test);

@@ -83,7 +83,7 @@ class Reader {
     section_ = line.substr(0, space);
     const std::string_view rest = line.substr(std::min(space + 1, line.size()));
     if (section_ == "target")
-      case_.target = number(rest);
+      target(rest);
     else if (section_ == "threads")
       case_.block = dimensions(rest);
     else if (section_ == "blocks")
@@ -132,6 +132,13 @@ class Reader {
   }
 
  private:
+  /// `90`, or `90a` for an architecture alone.
+  void target(std::string_view text) {
+    case_.for_target_alone = text.ends_with('a');
+    if (case_.for_target_alone) text.remove_suffix(1);
+    case_.target = number(text);
+  }
+
   void judge(const std::vector<std::string>& words) {
     using Measure = Tolerance::Measure;
     bool found = false;

@@ -18,7 +18,7 @@ namespace sparsekiln::conformance {
 /// above them:
 ///
 ///     case mul.hi.s32 keeps the upper half    name of the case
-///     target 80                               least compute capability × 10; 75 by default
+///     target 80                               least compute capability × 10; 75 by default; 90a: that alone
 ///     threads 8 4 2                           of the block; 32 by default
 ///     blocks 2                                of the grid, in up to three dimensions; 1 by default
 ///     shared 1024                             bytes of dynamic shared memory; 0 by default
@@ -44,6 +44,7 @@ struct Case {
   std::string file;
   int line = 0;
   int target = 75;
+  bool for_target_alone = false;          ///< needs what only this architecture has: sm_90a
   std::array<int, 3> block = {32, 1, 1};  ///< threads
   std::array<int, 3> grid = {1, 1, 1};    ///< blocks
   int shared_bytes = 0;

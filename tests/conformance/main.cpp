@@ -121,7 +121,7 @@ void register_cases(Session& now) {
 
 void write_modules(const std::vector<Case>& cases, const std::filesystem::path& folder) {
   for (const Case& test : cases) {
-    const std::filesystem::path place = folder / fmt::format("sm_{}", test.target);
+    const std::filesystem::path place = folder / architecture_of(test);
     std::filesystem::create_directories(place);
     std::ofstream file(place / fmt::format("{}.{}.ptx", test.family, test.line));
     file << module_of(test);

@@ -32,7 +32,10 @@ class Runner {
   [[nodiscard]] int driver_version() const { return driver_->version(); }
   /// Whether the driver is emulated: it refuses what it does not do exactly.
   [[nodiscard]] bool emulated() const { return emulator_.has_value(); }
-  [[nodiscard]] bool takes(const Case& test) const { return test.target <= device_.compute_capability; }
+  [[nodiscard]] bool takes(const Case& test) const {
+    return test.for_target_alone ? test.target == device_.compute_capability
+                                 : test.target <= device_.compute_capability;
+  }
 
   /// Throws `driver` if the kernel is refused, does not run to its end, or writes outside of its answers. A
   /// context that a kernel broke is opened again for the next one, as far as the driver allows.

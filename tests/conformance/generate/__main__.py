@@ -20,6 +20,7 @@ _MODULES = (
     "conversion",
     "matrix",
     "lanes",
+    "bulk",
 )
 
 
