@@ -280,7 +280,7 @@ bool decode_tensor_map_prefetch(Decoder& decoder) {
   }
   if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
   decoder.expect_operands(1, 1);
-  decoder.read_address(decoder.operand(0));
+  decoder.ignore(decoder.operand(0));  // the name of a parameter may be its address, too
   decoder.instruction().kind = Kind::memory_generic;
   decoder.instruction().run = do_nothing;
   return true;

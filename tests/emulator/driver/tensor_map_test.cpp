@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/emulator/driver/session.h"
@@ -86,13 +88,22 @@ L:
 }
 )";
 
-}  // namespace
+/// The same with the map in a constant variable.
+std::string with_constant_map() {
+  std::string text = kAddOne;
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    const std::size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    text.replace(at, from.size(), to);
+  };
+  replace(".shared .align 8", ".const .align 64 .b8 constant_map[128];\n.shared .align 8");
+  replace("mov.b64 %rd1, map;", "mov.b64 %rd1, constant_map;");
+  replace("cvta.param", "cvta.const");
+  return text;
+}
 
-TEST_CASE("a kernel takes a tensor map as a parameter") {
-  const Session session;
-  std::vector<std::uint32_t> words(48 * 16);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i);
-  const CUdeviceptr memory = upload(words);
+/// 16 rows of 48 words, in boxes of 32 × 4.
+CUtensorMap map_of_words(CUdeviceptr memory) {
   Request request;
   request.type = CU_TENSOR_MAP_DATA_TYPE_UINT32;
   request.address = memory;
@@ -102,17 +113,37 @@ TEST_CASE("a kernel takes a tensor map as a parameter") {
   request.swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
   CUtensorMap map;
   REQUIRE(request.encode(&map) == CUDA_SUCCESS);
-  CUmodule module = nullptr;
-  REQUIRE(cuModuleLoadData(&module, kAddOne) == CUDA_SUCCESS);
-  std::uint32_t x = 40;
-  std::uint32_t y = 13;
-  void* parameters[] = {&x, &map, &y};
-  REQUIRE(cuLaunchKernel(kernel(module, "add_one"), 1, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr) ==
-          CUDA_SUCCESS);
-  REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
-  for (std::size_t row = 13; row < 16; ++row)
-    for (std::size_t column = 40; column < 48; ++column) ++words[row * 48 + column];
-  CHECK(download(memory, words.size()) == words);
+  return map;
+}
+
+}  // namespace
+
+TEST_CASE("a kernel takes a tensor map as a parameter, or from constant memory") {
+  for (const bool constant : {false, true}) {
+    CAPTURE(constant);
+    const Session session;
+    std::vector<std::uint32_t> words(48 * 16);
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<std::uint32_t>(i);
+    const CUdeviceptr memory = upload(words);
+    CUtensorMap map = map_of_words(memory);
+    CUmodule module = nullptr;
+    REQUIRE(cuModuleLoadData(&module, constant ? with_constant_map().c_str() : kAddOne) == CUDA_SUCCESS);
+    if (constant) {
+      CUdeviceptr place = 0;
+      REQUIRE(cuModuleGetGlobal(&place, nullptr, module, "constant_map") == CUDA_SUCCESS);
+      REQUIRE(cuMemcpyHtoD(place, &map, sizeof map) == CUDA_SUCCESS);
+      map = {};
+    }
+    std::uint32_t x = 40;
+    std::uint32_t y = 13;
+    void* parameters[] = {&x, &map, &y};
+    REQUIRE(cuLaunchKernel(kernel(module, "add_one"), 1, 1, 1, 128, 1, 1, 0, nullptr, parameters, nullptr) ==
+            CUDA_SUCCESS);
+    REQUIRE(cuCtxSynchronize() == CUDA_SUCCESS);
+    for (std::size_t row = 13; row < 16; ++row)
+      for (std::size_t column = 40; column < 48; ++column) ++words[row * 48 + column];
+    CHECK(download(memory, words.size()) == words);
+  }
 }
 
 TEST_CASE("a tensor map is made, and its address replaced") {

@@ -68,6 +68,7 @@ constexpr const char* kTaken[] = {
     "fence.proxy.tensormap::generic.release.cta",
     "prefetch.tensormap [d1]",
     "prefetch.param.tensormap [d1]",
+    "prefetch.param.tensormap [a]",
     "prefetch.const.tensormap [d1]",
     "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 d1, 0.5",
     "createpolicy.range.L2::evict_last.b64 d1, [d2], r1, r2",
