@@ -330,8 +330,8 @@ std::string CheckedAccess::text(std::uint64_t address) const {
   const char* const verb = access.kind == AccessKind::read    ? "reads "
                            : access.kind == AccessKind::write ? "writes "
                                                               : "updates ";
-  return (async ? "the async proxy " : "") + std::string(verb) + std::to_string(access.bytes) + " bytes at " +
-         hex(address);
+  if (async) return std::string("the async proxy ") + verb + "the byte at " + hex(address);
+  return verb + std::to_string(access.bytes) + " bytes at " + hex(address);
 }
 
 void CheckedAccess::fail(FaultKind kind, int lane, const std::string& what) const {

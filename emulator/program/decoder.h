@@ -26,12 +26,13 @@ class Decoder {
   [[noreturn]] void refuse(const std::string& why) const { throw refusal(why); }
   [[nodiscard]] virtual ptx::Error refusal(const std::string& why) const = 0;
 
-  // ---- modifiers, from the left ----
-  /// Whether `name` is the next modifier; then it is read.
+  // ---- modifiers, in any order that ptxas takes ----
+  /// Whether `name` is one of the modifiers that are left; then it is read. Types, state spaces and layouts
+  /// are read from the left.
   virtual bool take(std::string_view name) = 0;
-  /// The next modifier if it is one of these, else refuses. Empty where `names` holds "" and none fits.
+  /// The first modifier left that is one of these, else refuses. Empty where `names` holds "" and none fits.
   virtual std::string_view take_one(std::initializer_list<std::string_view> names) = 0;
-  /// The next modifier as a type, else refuses.
+  /// The first type left, else refuses.
   virtual ptx::Type take_type() = 0;
   [[nodiscard]] virtual bool more_modifiers() const = 0;
 

@@ -22,6 +22,25 @@ std::uint64_t low_bits(std::uint64_t value, int bits) {
   return bits >= 64 ? value : value & ((std::uint64_t{1} << bits) - 1);
 }
 
+/// Modifiers that keep their order among each other.
+enum class ModifierClass : std::uint8_t { other, type, space, layout };
+
+ModifierClass class_of(std::string_view modifier) {
+  if (ptx::parse_type(modifier)) return ModifierClass::type;
+  if (modifier == "row" || modifier == "col") return ModifierClass::layout;
+  const std::string_view space = modifier.substr(0, modifier.find("::"));
+  for (const std::string_view known : {"global", "shared", "local", "const", "param"})
+    if (space == known) return ModifierClass::space;
+  return ModifierClass::other;
+}
+
+/// Opcodes of many instructions, which the first modifier tells apart.
+bool is_named_by_first(std::string_view opcode) {
+  for (const std::string_view known : {"bar", "barrier", "cp", "mbarrier", "tensormap", "wgmma"})
+    if (opcode == known) return true;
+  return false;
+}
+
 Domain domain_of(ptx::Type type) {
   switch (type) {
     case ptx::Type::f32:
@@ -40,7 +59,7 @@ Domain domain_of(ptx::Type type) {
 }  // namespace
 
 StatementDecoder::StatementDecoder(Assembly& assembly, const ptx::Statement& statement)
-    : assembly_(assembly), statement_(statement) {
+    : assembly_(assembly), statement_(statement), taken_(statement.modifiers.size()) {
   draft_.instruction.statement =
       static_cast<std::uint32_t>(&statement - assembly.function().statements.data());
   draft_.instruction.guard = kNoGuard;
@@ -56,7 +75,7 @@ void StatementDecoder::run(Family family) {
   family(*this);
   if (draft_.instruction.run == nullptr)
     throw std::logic_error("no handler for " + text_of(assembly_.function(), statement_));
-  if (more_modifiers()) refuse("." + statement_.modifiers[next_] + " is not implemented here");
+  if (more_modifiers()) refuse("." + statement_.modifiers[next_modifier()] + " is not implemented here");
   for (const ptx::Operand& operand : statement_.operands)
     if (!was_used(operand)) refuse("too many operands, or one that is not implemented");
   assembly_.drafts.push_back(std::move(draft_));
@@ -77,28 +96,54 @@ ptx::Error StatementDecoder::refusal(const std::string& why) const {
   return ptx::Error(statement_.line, text_of(assembly_.function(), statement_) + " " + why);
 }
 
-bool StatementDecoder::take(std::string_view name) {
-  if (!more_modifiers() || statement_.modifiers[next_] != name) return false;
-  ++next_;
+std::size_t StatementDecoder::next_modifier() const {
+  return static_cast<std::size_t>(std::find(taken_.begin(), taken_.end(), false) - taken_.begin());
+}
+
+/// As ptxas has it, modifiers may come in any order, as long as those of a class keep theirs, and those stay
+/// first that are part of the name.
+bool StatementDecoder::can_take(std::size_t modifier) const {
+  const std::size_t first = next_modifier();
+  if (first == 0 && modifier != 0 && is_named_by_first(statement_.opcode)) return false;
+  const ModifierClass own = class_of(statement_.modifiers[modifier]);
+  if (own == ModifierClass::other) return true;
+  for (std::size_t left = first; left < modifier; ++left)
+    if (!taken_[left] && class_of(statement_.modifiers[left]) == own) return false;
   return true;
 }
 
+bool StatementDecoder::take(std::string_view name) {
+  for (std::size_t i = 0; i < statement_.modifiers.size(); ++i)
+    if (!taken_[i] && statement_.modifiers[i] == name && can_take(i)) {
+      taken_[i] = true;
+      return true;
+    }
+  return false;
+}
+
 std::string_view StatementDecoder::take_one(std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names)
-    if (!name.empty() && take(name)) return name;
+  for (std::size_t i = 0; i < statement_.modifiers.size(); ++i) {
+    const auto name = std::find(names.begin(), names.end(), statement_.modifiers[i]);
+    if (taken_[i] || name == names.end() || !can_take(i)) continue;
+    taken_[i] = true;
+    return *name;
+  }
   if (std::find(names.begin(), names.end(), std::string_view()) != names.end()) return {};
   std::string wanted;
   for (const std::string_view name : names) wanted += (wanted.empty() ? "." : ", .") + std::string(name);
-  if (more_modifiers()) refuse("." + statement_.modifiers[next_] + " is not implemented; expected " + wanted);
+  if (more_modifiers())
+    refuse("." + statement_.modifiers[next_modifier()] + " is not implemented; expected " + wanted);
   refuse("a modifier is missing; expected " + wanted);
 }
 
 ptx::Type StatementDecoder::take_type() {
   if (!more_modifiers()) refuse("the type is missing");
-  const auto type = ptx::parse_type(statement_.modifiers[next_]);
-  if (!type) refuse("." + statement_.modifiers[next_] + " is not implemented here");
-  ++next_;
-  return *type;
+  for (std::size_t i = 0; i < statement_.modifiers.size(); ++i)
+    if (const auto type = ptx::parse_type(statement_.modifiers[i]); type && !taken_[i]) {
+      taken_[i] = true;
+      return *type;
+    }
+  refuse("." + statement_.modifiers[next_modifier()] + " is not implemented here");
 }
 
 void StatementDecoder::expect_operands(std::size_t least, std::size_t most) const {

@@ -27,7 +27,7 @@ class StatementDecoder final : public Decoder {
   bool take(std::string_view name) override;
   std::string_view take_one(std::initializer_list<std::string_view> names) override;
   ptx::Type take_type() override;
-  [[nodiscard]] bool more_modifiers() const override { return next_ < statement_.modifiers.size(); }
+  [[nodiscard]] bool more_modifiers() const override { return next_modifier() < statement_.modifiers.size(); }
   [[nodiscard]] std::size_t operands() const override { return statement_.operands.size(); }
   void expect_operands(std::size_t least, std::size_t most) const override;
   [[nodiscard]] const ptx::Operand& operand(std::size_t index) const override;
@@ -54,6 +54,10 @@ class StatementDecoder final : public Decoder {
   [[nodiscard]] std::uint64_t address_of_named(const ptx::Operand& operand) const;
   [[nodiscard]] std::uint64_t immediate_bits(const ptx::Operand& operand, ptx::Type type) const;
   [[nodiscard]] std::uint32_t row_to_read(const ptx::Operand& operand, ptx::Type type);
+  /// The first modifier that has not been taken; as many as there are: none.
+  [[nodiscard]] std::size_t next_modifier() const;
+  /// Whether a modifier is what can be taken now, before others that stand to its left.
+  [[nodiscard]] bool can_take(std::size_t modifier) const;
   /// An instruction before this one that fills a temporary row from `from`.
   std::uint32_t add_before(Handler handler, int bytes, std::uint32_t from);
   void read_base(const ptx::Operand& operand);
@@ -62,7 +66,7 @@ class StatementDecoder final : public Decoder {
 
   Assembly& assembly_;
   const ptx::Statement& statement_;
-  std::size_t next_ = 0;  ///< modifier
+  std::vector<bool> taken_;  ///< by modifier
   mutable std::vector<const ptx::Operand*> used_;
   Draft draft_;
 };

@@ -53,8 +53,25 @@ TEST_CASE("an instruction that is not known is refused by its text and line") {
 
 TEST_CASE("a modifier that an instruction does not have is refused") {
   CHECK(has(refusal("add.rn.s32 %r1, %r2, %r3;"), ".rn"));
-  CHECK(has(refusal("add.s32.sat %r1, %r2, %r3;"), ".sat"));
+  CHECK(has(refusal("add.s32.trans %r1, %r2, %r3;"), ".trans"));
   CHECK(has(refusal("bra.sideways L; L: ret;"), "modifier"));
+}
+
+TEST_CASE("modifiers come in any order that ptxas takes") {
+  for (const char* const accepted :
+       {"add.s32.sat %r1, %r2, %r3;", "red.global.gpu.relaxed.add.u32 [%d2], %r1;",
+        "red.add.gpu.global.relaxed.u32 [%d2], %r1;", "atom.gpu.add.global.acq_rel.u32 %r1, [%d2], %r3;",
+        "ld.u32.global %r1, [%d2];", "ld.global.gpu.acquire.u32 %r1, [%d2];",
+        "st.v2.release.sys.global.u32 [%d2], {%r1, %r2};", "fence.gpu.acq_rel;",
+        "ld.nc.v2.global.L1::no_allocate.u32 {%r1, %r2}, [%d2];"}) {
+    CAPTURE(std::string(accepted));
+    CHECK(refusal(accepted) == "");
+  }
+  for (const char* const refused : {"cvt.rn.s32.f32 %r1, %r2;", "cp.async.ca.global.shared [%d2], [%d2], 16;",
+                                    "bar.0.sync 0;", "ld.global.global.u32 %r1, [%d2];"}) {
+    CAPTURE(std::string(refused));
+    CHECK(refusal(refused) != "");
+  }
 }
 
 TEST_CASE("carry is refused") { CHECK(has(refusal("add.cc.u32 %r1, %r2, %r3;"), ".cc")); }
