@@ -94,6 +94,7 @@ void Block::start(std::uint32_t number) {
   landing_ = static_cast<Landing>(mixed(grid.request.seed + number + 1) % 3);
   circling_ = 0;
   matrix.start(grid.warps, grid.program.async_registers);
+  pool.start(grid.warps, registers_at_start(grid.program.function));
   std::fill(idle.begin(), idle.end(), 0);
   std::fill(patience_.begin(), patience_.end(), Patience{.next_look = kFirstLook});
   for (std::vector<ByteMask>* const bytes : {&local_cells, &shared_written, &shared_filling})
@@ -139,6 +140,7 @@ void Block::note_ended(Warp& warp, Mask before) {
   if (warp.live != 0) return;
   living &= ~(1u << warp.index);
   end_matrix(warp);
+  end_registers(warp);
   release_barriers(*this);
 }
 
@@ -254,6 +256,7 @@ bool Block::take_turn(std::uint32_t w, Worker& on) {
 }
 
 void Block::report_stuck() const {
+  report_registers(*this);
   for (std::uint32_t left = circling_; left != 0; left &= left - 1) {
     const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(left))];
     if (!warp.diverged.empty()) report_endless(warp, "");

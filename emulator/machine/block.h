@@ -16,6 +16,7 @@
 #include "emulator/machine/order.h"
 #include "emulator/machine/pending_copies.h"
 #include "emulator/machine/random.h"
+#include "emulator/machine/register_pool.h"
 #include "emulator/machine/shadow.h"
 #include "emulator/machine/warp_state.h"
 #include "emulator/machine/wgmma_state.h"
@@ -101,6 +102,7 @@ class Block {
   std::vector<WarpCopies> copies;                           ///< by warp
   std::vector<WarpBulkGroups> bulk_groups;                  ///< by warp
   BlockMatrix matrix;
+  RegisterPool pool;
   Random random;
   std::uint64_t progress = 0;       ///< goes up with each change that others may wait for
   std::uint32_t ready = 0;          ///< warps in WarpState::ready
@@ -153,6 +155,10 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
 void release_barriers(Block& block);
 /// A warp ended: faults if others of its warpgroup have executed more wgmmas (machine/wgmma.cpp).
 void end_matrix(const Warp& warp);
+/// The same for setmaxnreg (machine/set_registers.cpp).
+void end_registers(const Warp& warp);
+/// Faults where a warp waits for registers.
+void report_registers(const Block& block);
 /// Lanes of a warp ended: their copies arrive.
 void finish_copies(Warp& warp, Mask lanes);
 /// Lanes of a warp ended: notes where one of them has not waited for earlier launches (machine/overlap.cpp).

@@ -79,6 +79,8 @@ void wait_all_copies(Warp& warp, Mask mask);
 /// warp that waits is left in WarpState::waiting; `result`, where it is not kNoRow, gets bar.red's answer.
 void barrier(Warp& warp, const Instruction& instruction, Mask mask, BarrierKind kind, std::uint32_t id,
              std::uint32_t threads, Mask predicate = 0, std::uint32_t result = kNoRow);
+/// setmaxnreg: the warp has `count` registers a thread from now on. It may be left in WarpState::waiting.
+void set_registers(Warp& warp, const Instruction& instruction, std::uint32_t count, bool increases);
 /// bar.warp.sync: orders the accesses of the lanes of `members` among themselves.
 void warp_barrier(Warp& warp, const Instruction& instruction, Mask mask, Mask members);
 

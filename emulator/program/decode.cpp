@@ -21,10 +21,10 @@ const Opcodes& opcodes() {
   static const Opcodes all = [] {
     Opcodes result;
     for (const auto& family :
-         {integer_opcodes, logic_opcodes, comparison_opcodes, move_opcodes, warp_opcodes, load_store_opcodes,
-          atomic_opcodes, barrier_opcodes, mbarrier_opcodes, cluster_opcodes, async_copy_opcodes,
-          tensor_map_opcodes, matrix_opcodes, tensor_opcodes, wgmma_opcodes, conversion_opcodes,
-          address_opcodes, float_opcodes, half_opcodes})
+         {integer_opcodes,        logic_opcodes,      comparison_opcodes, move_opcodes,     warp_opcodes,
+          load_store_opcodes,     atomic_opcodes,     barrier_opcodes,    mbarrier_opcodes, cluster_opcodes,
+          async_copy_opcodes,     tensor_map_opcodes, matrix_opcodes,     tensor_opcodes,   wgmma_opcodes,
+          register_count_opcodes, conversion_opcodes, address_opcodes,    float_opcodes,    half_opcodes})
       for (const Opcode& opcode : family())
         result.emplace(std::pair(opcode.name, opcode.domain), opcode.decode);
     return result;

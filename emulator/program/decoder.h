@@ -124,5 +124,6 @@ void decode_copies_arrival(Decoder& decoder);
 [[nodiscard]] std::vector<Opcode> matrix_opcodes();      // isa/matrix_move.cpp: ldmatrix, stmatrix, movmatrix
 [[nodiscard]] std::vector<Opcode> tensor_opcodes();      // isa/tensor.cpp: mma.sync
 [[nodiscard]] std::vector<Opcode> wgmma_opcodes();       // isa/wgmma.cpp: wgmma
+[[nodiscard]] std::vector<Opcode> register_count_opcodes();  // isa/register_count.cpp: setmaxnreg
 
 }  // namespace sparsekiln::emulator

@@ -62,15 +62,22 @@ class FunctionParser {
         std::copy_n(parse_extent(cursor_, ".reqnctapercluster").size, 3, function_.required_cluster);
       } else if (directive.text == "explicitcluster") {
         function_.needs_cluster = true;
-      } else if (directive.text == "minnctapersm" || directive.text == "maxnreg" ||
-                 directive.text == "maxnctapersm" || directive.text == "maxclusterrank") {
-        static_cast<void>(cursor_.expect_integer("a limit", kMostLine));  // advice to ptxas
+      } else if (directive.text == "maxnreg") {
+        function_.max_registers = parse_limit();
+      } else if (directive.text == "minnctapersm") {
+        function_.min_blocks = parse_limit();
+      } else if (directive.text == "maxnctapersm" || directive.text == "maxclusterrank") {
+        static_cast<void>(parse_limit());  // advice to ptxas
       } else if (directive.text == "pragma") {
         skip_pragma(cursor_);
       } else {
         refuse_directive(directive);
       }
     }
+  }
+
+  std::uint32_t parse_limit() {
+    return static_cast<std::uint32_t>(cursor_.expect_integer("a limit", kMostLine));
   }
 
   void parse_body() {

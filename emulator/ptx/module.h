@@ -139,6 +139,8 @@ struct Function {
   std::uint32_t required_threads[3] = {0, 0, 0};  ///< .reqntid; 0: not said
   std::uint32_t required_cluster[3] = {0, 0, 0};  ///< .reqnctapercluster, in blocks; 0: not said
   bool needs_cluster = false;                     ///< .explicitcluster: a launch has to say one
+  std::uint32_t max_registers = 0;                ///< .maxnreg: of a thread; 0: not said
+  std::uint32_t min_blocks = 0;                   ///< .minnctapersm: at once on a multiprocessor; 0: not said
 };
 
 struct Module {

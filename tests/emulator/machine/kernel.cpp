@@ -6,9 +6,10 @@
 namespace sparsekiln::emulator {
 namespace {
 
-std::string module_of(const std::string& body, const std::string& declarations) {
+std::string module_of(const std::string& body, const std::string& declarations, const std::string& limits) {
   return ".version 8.5\n.target sm_90a\n.address_size 64\n" + declarations +
-         "\n.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)\n{\n"
+         "\n.visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)\n" + limits +
+         "{\n"
          ".reg .pred %p<10>;\n.reg .b16 %h<10>;\n.reg .b32 %r<40>;\n.reg .b64 %rd<20>;\n.reg .f32 %f<20>;\n"
          "ld.param.u64 %rd0, [p0];\nld.param.u64 %rd1, [p1];\nld.param.u64 %rd2, [p2];\n"
          "mov.u32 %r0, %tid.x;\nmov.u32 %r1, %ctaid.x;\n" +
@@ -17,8 +18,8 @@ std::string module_of(const std::string& body, const std::string& declarations) 
 
 }  // namespace
 
-Kernel::Kernel(const std::string& body, const std::string& declarations) {
-  const ptx::Module module = ptx::parse(module_of(body, declarations));
+Kernel::Kernel(const std::string& body, const std::string& declarations, const std::string& limits) {
+  const ptx::Module module = ptx::parse(module_of(body, declarations, limits));
   program_ = decode(module, module.functions.at(0), {});
 }
 

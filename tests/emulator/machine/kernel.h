@@ -22,10 +22,11 @@ inline constexpr std::uint64_t kSeeds = 8;
 
 /// A small kernel: `body` between registers (%p0…9, %r0…39, %rd0…19, %f0…19, %h0…9) and `ret`. Parameters p0,
 /// p1, p2 are 64-bit: addresses of global memory, in %rd0, %rd1, %rd2 at the start; %r0 is %tid.x, %r1
-/// %ctaid.x.
+/// %ctaid.x. `declarations` stand in the module, `limits` before the body.
 class Kernel {
  public:
-  explicit Kernel(const std::string& body, const std::string& declarations = {});
+  explicit Kernel(const std::string& body, const std::string& declarations = {},
+                  const std::string& limits = {});
 
   std::uint32_t blocks = 1;
   std::uint32_t threads = 32;
