@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "emulator/isa/conversion_float.h"
+#include "emulator/isa/conversion_narrow.h"
 #include "emulator/isa/conversion_value.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/program/decoder.h"
@@ -98,9 +99,31 @@ void need(Decoder& decoder, int compute_capability) {
     decoder.refuse("needs sm_" + std::to_string(compute_capability) + " or later");
 }
 
+bool is_narrow_pair(Type type) { return type == Type::e4m3x2 || type == Type::e5m2x2; }
+
+/// Between f16x2, or two f32, and a pair of 8 bits.
+void decode_narrow_pair(Decoder& decoder, const Conversion& conversion) {
+  need(decoder, 89);
+  const bool narrows = is_narrow_pair(conversion.to);
+  if (conversion.from != Type::f16x2 && conversion.from != Type::f32 && narrows)
+    decoder.refuse("is implemented from .f32 and .f16x2 only");
+  if (conversion.to_integral || conversion.sat || conversion.ftz || conversion.satfinite != narrows ||
+      conversion.rounding != Rounding::nearest_even)
+    decoder.refuse(narrows ? "rounds with .rn and has .satfinite"
+                           : "has .rn and no other modifier but .relu");
+  const bool two = conversion.from == Type::f32;
+  const Type source = two ? Type::f32 : narrows ? Type::b32 : Type::b16;
+  finish(decoder, 0, narrow_pair_handler(conversion), narrows ? 16 : 32, source, two ? 2 : 1);
+}
+
 /// `.f16x2.f32`, `.bf16x2.f32`: two sources.
-void decode_pair(Decoder& decoder, const Conversion& conversion) {
-  if (decoder.take_type() != Type::f32) decoder.refuse("is implemented from .f32 only");
+void decode_pair(Decoder& decoder, Conversion conversion) {
+  conversion.from = decoder.take_type();
+  if (conversion.to == Type::f16x2 && is_narrow_pair(conversion.from)) {
+    decode_narrow_pair(decoder, conversion);
+    return;
+  }
+  if (conversion.from != Type::f32) decoder.refuse("is implemented from .f32 only");
   need(decoder, 80);
   const bool to_zero = conversion.rounding == Rounding::to_zero;
   if (conversion.to_integral || conversion.sat || conversion.ftz ||
@@ -254,9 +277,11 @@ void decode_cvt(Decoder& decoder) {
     return;
   }
   if (away) decoder.refuse(".rna is for .tf32 only");
-  if (conversion.to == Type::f16x2 || conversion.to == Type::bf16x2) {
+  const bool narrows = is_narrow_pair(conversion.to);
+  if (narrows || conversion.to == Type::f16x2 || conversion.to == Type::bf16x2) {
     if (!rounding_given) decoder.refuse("needs a rounding modifier");
-    decode_pair(decoder, conversion);
+    if (narrows) conversion.from = decoder.take_type();
+    narrows ? decode_narrow_pair(decoder, conversion) : decode_pair(decoder, conversion);
     return;
   }
   decode_single(decoder, conversion, rounding_given);

@@ -101,15 +101,12 @@ template <Rounding R>
     return 0;
 }
 
-/// f32 to a format of 16 bits. What overflows becomes an infinity, or the largest finite number where the
-/// rounding leads there. NaNs become canonical.
-template <Rounding R, int Fraction>
-[[nodiscard]] inline std::uint16_t narrow(Format16<Fraction>, float value) {
-  using Format = Format16<Fraction>;
+/// The magnitude of the f32 with these bits in a format of `Fraction` bits and a bias, rounded. What
+/// overflows runs on into exponents that the format does not have.
+template <Rounding R, int Fraction, int Bias>
+[[nodiscard]] inline std::uint32_t narrow_magnitude(std::uint32_t bits) {
   constexpr std::uint32_t kDropped = 23 - Fraction;
-  constexpr std::uint32_t kRebias = 127 - Format::kBias;
-  const std::uint32_t bits = bits_of(value);
-  const std::uint32_t negative = bits >> 31;
+  constexpr std::uint32_t kRebias = 127 - Bias;
   const std::uint32_t magnitude = bits & ~kSign32;
   const std::uint32_t exponent = magnitude >> 23;
   // Below the least normal number of the format, more bits are cut off, and the leading one is written out.
@@ -121,8 +118,20 @@ template <Rounding R, int Fraction>
   const std::uint32_t shift = select(subnormal, wanted < 31u ? wanted : 31u, kDropped);
   std::uint32_t kept = significand >> shift;
   const std::uint32_t rest = significand & ((1u << shift) - 1u);
-  kept += increment<R>(kept, rest, 1u << (shift - 1), negative);
+  kept += increment<R>(kept, rest, 1u << (shift - 1), bits >> 31);
   if constexpr (R == Rounding::to_odd) kept |= 1u & mask_if(rest != 0);
+  return kept;
+}
+
+/// f32 to a format of 16 bits. What overflows becomes an infinity, or the largest finite number where the
+/// rounding leads there. NaNs become canonical.
+template <Rounding R, int Fraction>
+[[nodiscard]] inline std::uint16_t narrow(Format16<Fraction>, float value) {
+  using Format = Format16<Fraction>;
+  const std::uint32_t bits = bits_of(value);
+  const std::uint32_t negative = bits >> 31;
+  const std::uint32_t magnitude = bits & ~kSign32;
+  std::uint32_t kept = narrow_magnitude<R, Fraction, Format::kBias>(bits);
   std::uint32_t limit = Format::kInfinity;
   if constexpr (R == Rounding::to_zero || R == Rounding::to_odd) limit -= 1;
   if constexpr (R == Rounding::up) limit -= negative;

@@ -1,10 +1,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "emulator/isa/lanes.h"
-#include "emulator/isa/number_rows.h"
-#include "emulator/isa/row8.h"
+#include "emulator/isa/fragment.h"
 #include "emulator/isa/tensor_integer.h"
+#include "emulator/isa/tensor_narrow.h"
 #include "emulator/program/decoder.h"
 
 /// mma.sync (PTX ISA 9.7.14.5), D[16][8] = A[16][K] · B[K][8] + C, with fragments as in its tables "Matrix
@@ -14,10 +13,9 @@
 namespace sparsekiln::emulator {
 namespace {
 
-constexpr int kM = 16;
-constexpr int kN = 8;
+constexpr int kM = kSumRows;
+constexpr int kN = kSumColumns;
 
-// Lane 4·quad + place: quads are rows of A, C and D, and columns of B.
 constexpr int kSide = 8;
 constexpr int kBlockElements = kSide * kSide;
 
@@ -71,11 +69,6 @@ struct Tf32 {
   }
 };
 
-/// Sums as rows of eight.
-struct Sums {
-  alignas(64) float at[kM][kN];
-};
-
 /// Adds the products of one block of k to 8 rows of sums.
 template <int K>
 void multiply_block(const Block& a, const Row8 (&b)[kSide], float (*sums)[kN]) {
@@ -87,7 +80,7 @@ void multiply_block(const Block& a, const Row8 (&b)[kSide], float (*sums)[kN]) {
 }
 
 template <int K>
-void multiply(const Operands<K>& from, Sums& sums) {
+void multiply(const Operands<K>& from, Sums<float>& sums) {
   for (int block = 0; block < Operands<K>::kBlocks; ++block) {
     Row8 b[kSide];
     for (int n = 0; n < kSide; ++n) b[n] = load_row(from.b[block][n]);
@@ -96,68 +89,22 @@ void multiply(const Operands<K>& from, Sums& sums) {
   }
 }
 
-/// f32 accumulators: registers 0 and 1 are columns 2·place and 2·place + 1 of row quad, 2 and 3 of row quad
-/// + 8.
-struct SinglePrecision {
-  static constexpr std::size_t kRegisters = 4;
-  static void load(const Warp& warp, const Instruction& instruction, std::size_t first, Sums& sums) {
-    for (std::size_t half = 0; half < 2; ++half) {
-      const auto* const even = lanes::operand<const float>(warp, instruction, first + 2 * half);
-      const auto* const odd = lanes::operand<const float>(warp, instruction, first + 2 * half + 1);
-      float* const to = sums.at[8 * half];
-      lanes::each_lane([=](int lane) {
-        to[2 * lane] = even[lane];
-        to[2 * lane + 1] = odd[lane];
-      });
-    }
-  }
-  static void store(const Warp& warp, const Instruction& instruction, const Sums& sums) {
-    for (std::size_t half = 0; half < 2; ++half) {
-      auto* const even = lanes::operand<float>(warp, instruction, 2 * half);
-      auto* const odd = lanes::operand<float>(warp, instruction, 2 * half + 1);
-      const float* const from = sums.at[8 * half];
-      lanes::each_lane([=](int lane) {
-        even[lane] = number::canonical(from[2 * lane]);
-        odd[lane] = number::canonical(from[2 * lane + 1]);
-      });
-    }
-  }
-};
-
-/// f16 accumulators, in pairs: register 0 is row quad, 1 is row quad + 8. Rounded once, at the end.
-struct HalfPrecision {
-  static constexpr std::size_t kRegisters = 2;
-  static void load(const Warp& warp, const Instruction& instruction, std::size_t first, Sums& sums) {
-    for (std::size_t half = 0; half < 2; ++half)
-      number::widen_row(number::F16{}, lanes::operand<const std::uint16_t>(warp, instruction, first + half),
-                        sums.at[kSide * half], kBlockElements);
-  }
-  static void store(const Warp& warp, const Instruction& instruction, const Sums& sums) {
-    for (std::size_t half = 0; half < 2; ++half)
-      number::narrow_row<number::Rounding::nearest_even>(
-          number::F16{}, sums.at[kSide * half], lanes::operand<std::uint16_t>(warp, instruction, half),
-          kBlockElements);
-  }
-};
-
 template <int K, class Element>
 constexpr std::size_t kRegistersOfA = K / (2 * Element::kElementsOfLane);
 
 /// Operands: D, A, B, C.
 template <class Accumulator, class Element, int K>
 void mma(Warp& warp, const Instruction& instruction, Mask mask) {
-  if (mask != kAllLanes)
-    fault(FaultKind::invalid_operation, warp, instruction, std::countr_zero(mask),
-          "all 32 lanes of a warp must execute it together");
+  need_all_lanes(warp, instruction, mask);
   constexpr std::size_t a = Accumulator::kRegisters;
   constexpr std::size_t b = a + kRegistersOfA<K, Element>;
   constexpr std::size_t c = b + kRegistersOfA<K, Element> / 2;
   Operands<K> operands;
   Element::unpack(warp, instruction, a, b, operands);
-  Sums sums;
+  Sums<float> sums;
   Accumulator::load(warp, instruction, c, sums);
   multiply(operands, sums);
-  Accumulator::store(warp, instruction, sums);
+  Accumulator::store(warp, instruction, 0, sums);
   count_tensor(warp, instruction, std::uint64_t{2} * kM * kN * K);
 }
 
@@ -183,24 +130,15 @@ constexpr Shape shape(std::string_view name, ptx::Type sums, ptx::Type elements,
 }
 
 constexpr Shape kShapes[] = {
-    shape<SinglePrecision, Half<number::F16>, 8>("m16n8k8", ptx::Type::f32, ptx::Type::f16, 75),
-    shape<HalfPrecision, Half<number::F16>, 8>("m16n8k8", ptx::Type::f16, ptx::Type::f16, 75),
-    shape<SinglePrecision, Half<number::F16>, 16>("m16n8k16", ptx::Type::f32, ptx::Type::f16, 80),
-    shape<HalfPrecision, Half<number::F16>, 16>("m16n8k16", ptx::Type::f16, ptx::Type::f16, 80),
-    shape<SinglePrecision, Half<number::Bf16>, 8>("m16n8k8", ptx::Type::f32, ptx::Type::bf16, 80),
-    shape<SinglePrecision, Half<number::Bf16>, 16>("m16n8k16", ptx::Type::f32, ptx::Type::bf16, 80),
-    shape<SinglePrecision, Tf32, 4>("m16n8k4", ptx::Type::f32, ptx::Type::tf32, 80),
-    shape<SinglePrecision, Tf32, 8>("m16n8k8", ptx::Type::f32, ptx::Type::tf32, 80),
+    shape<WideSums<float>, Half<number::F16>, 8>("m16n8k8", ptx::Type::f32, ptx::Type::f16, 75),
+    shape<HalfSums, Half<number::F16>, 8>("m16n8k8", ptx::Type::f16, ptx::Type::f16, 75),
+    shape<WideSums<float>, Half<number::F16>, 16>("m16n8k16", ptx::Type::f32, ptx::Type::f16, 80),
+    shape<HalfSums, Half<number::F16>, 16>("m16n8k16", ptx::Type::f16, ptx::Type::f16, 80),
+    shape<WideSums<float>, Half<number::Bf16>, 8>("m16n8k8", ptx::Type::f32, ptx::Type::bf16, 80),
+    shape<WideSums<float>, Half<number::Bf16>, 16>("m16n8k16", ptx::Type::f32, ptx::Type::bf16, 80),
+    shape<WideSums<float>, Tf32, 4>("m16n8k4", ptx::Type::f32, ptx::Type::tf32, 80),
+    shape<WideSums<float>, Tf32, 8>("m16n8k8", ptx::Type::f32, ptx::Type::tf32, 80),
 };
-
-/// The registers of one matrix.
-const std::vector<ptx::Operand>& fragment(Decoder& decoder, std::size_t index, std::size_t count) {
-  const ptx::Operand& operand = decoder.operand(index);
-  const std::vector<ptx::Operand>* registers = &operand.elements;
-  if (operand.kind != ptx::Operand::Kind::vector || registers->size() != count)
-    decoder.refuse("operand " + std::to_string(index + 1) + " is not a vector of " + std::to_string(count));
-  return *registers;
-}
 
 /// D, A, B and C, of as many registers.
 void add_operands(Decoder& decoder, std::size_t sums, std::size_t a, std::size_t b) {
@@ -232,6 +170,19 @@ Handler integer_handler(Decoder& decoder, std::string_view name, const Types& ty
   return integer_mma(k, types.a == ptx::Type::s8, types.b == ptx::Type::s8);
 }
 
+bool is_narrow(ptx::Type type) { return type == ptx::Type::e4m3 || type == ptx::Type::e5m2; }
+
+Handler narrow_handler(Decoder& decoder, std::string_view name, const Types& types) {
+  const bool half = types.d == ptx::Type::f16;
+  if (types.d != types.c || (!half && types.d != ptx::Type::f32) || !is_narrow(types.a) ||
+      !is_narrow(types.b) || (name != "m16n8k16" && name != "m16n8k32"))
+    return nullptr;
+  need(decoder, 89);
+  const std::size_t k = name == "m16n8k16" ? 16 : 32;
+  add_operands(decoder, half ? HalfSums::kRegisters : WideSums<float>::kRegisters, k / 8, k / 16);
+  return narrow_mma(static_cast<int>(k), half, types.a, types.b);
+}
+
 Handler float_handler(Decoder& decoder, std::string_view name, const Types& types) {
   for (const Shape& shape : kShapes) {
     if (shape.name != name || shape.sums != types.d || shape.sums != types.c || shape.elements != types.a ||
@@ -256,6 +207,7 @@ void decode_mma(Decoder& decoder) {
   instruction.kind = Kind::tensor;
   instruction.detail = saturate ? 1 : 0;
   instruction.run = integer_handler(decoder, name, types);
+  if (instruction.run == nullptr && !saturate) instruction.run = narrow_handler(decoder, name, types);
   if (instruction.run != nullptr) return;
   if (!saturate) instruction.run = float_handler(decoder, name, types);
   if (instruction.run == nullptr) decoder.refuse("is not implemented for these types and this shape");

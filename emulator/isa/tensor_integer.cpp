@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "emulator/isa/lanes.h"
+#include "emulator/isa/fragment.h"
 
 namespace sparsekiln::emulator {
 namespace {
@@ -13,8 +13,7 @@ namespace {
 constexpr int kM = 16;
 constexpr int kN = 8;
 constexpr int kSumRegisters = 4;
-constexpr int kQuads = kLanes / 4;  ///< lane 4·quad + place: quads are rows of A, C and D, and columns of B
-constexpr int kBytesOfQuad = 16;    ///< of a register: k = 4·place to 4·place + 3
+constexpr int kBytesOfQuad = 16;  ///< of a register: k = 4·place to 4·place + 3
 
 /// A row by row, or B column by column.
 template <int Rows, int K>
@@ -38,9 +37,7 @@ std::int32_t added(std::int32_t sum, std::int32_t products, bool saturate) {
 
 template <int K, class A, class B>
 void mma(Warp& warp, const Instruction& instruction, Mask mask) {
-  if (mask != kAllLanes)
-    fault(FaultKind::invalid_operation, warp, instruction, std::countr_zero(mask),
-          "all 32 lanes of a warp must execute it together");
+  need_all_lanes(warp, instruction, mask);
   constexpr int kFirstA = kSumRegisters;
   constexpr int kFirstB = kFirstA + K / 8;
   constexpr int kFirstC = kFirstB + K / 16;
