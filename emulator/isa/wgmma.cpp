@@ -49,24 +49,26 @@ class Footprint {
 
   void add_rows(std::uint32_t first, std::uint32_t rows) {
     const std::uint32_t in_unit = kMatrixUnitBytes / element_bytes_;
-    const std::uint32_t depth = MatrixForm::kMatrixRowBytes / element_bytes_;
-    const std::uint32_t row_step = major_ == MatrixMajor::k ? 1 : in_unit;
-    const std::uint32_t k_step = major_ == MatrixMajor::k ? in_unit : 1;
-    for (std::uint32_t row = first; row < first + rows; row += row_step)
-      for (std::uint32_t k = 0; k < depth; k += k_step)
-        add(matrix_address(matrix_, major_, element_bytes_, row, k) / kMatrixUnitBytes);
+    const bool k_major = major_ == MatrixMajor::k;
+    const std::uint32_t row_units = k_major ? rows : rows / in_unit;
+    const std::uint32_t k_units = MatrixForm::kMatrixRowBytes / (k_major ? kMatrixUnitBytes : element_bytes_);
+    const std::uint32_t begin = k_major ? first : first / in_unit;
+    for (std::uint32_t row = begin; row < begin + row_units; ++row)
+      for (std::uint32_t k = 0; k < k_units; ++k)
+        add(unit_address(matrix_, major_, row, k) / kMatrixUnitBytes);
   }
-  /// Calls use(offset in shared memory, bytes).
-  template <class Use>
-  void each(Use use) const {
+  [[nodiscard]] std::vector<SharedRange> ranges() const {
+    std::vector<SharedRange> result;
     for (std::uint32_t unit = least_; unit <= most_;) {
       const std::uint32_t empty = run_length(~std::uint64_t{0}, unit);
       unit += empty;
       if (empty != 0) continue;
       const std::uint32_t begin = unit;
       while (const std::uint32_t more = run_length(0, unit)) unit += more;
-      use((begin * kMatrixUnitBytes - kSharedBase) % kMatrixAddresses, (unit - begin) * kMatrixUnitBytes);
+      result.push_back(
+          {(begin * kMatrixUnitBytes - kSharedBase) % kMatrixAddresses, (unit - begin) * kMatrixUnitBytes});
     }
+    return result;
   }
 
  private:
@@ -93,10 +95,9 @@ class Footprint {
   std::array<std::uint64_t, kUnits / 64> words_ = {};
 };
 
-void touch(const AsyncIssue& issue, const Footprint& footprint) {
-  footprint.each([&](std::uint32_t offset, std::uint32_t bytes) {
-    touch_shared(issue, *issue.warp.block, offset, bytes, AccessKind::read);
-  });
+void touch(const AsyncIssue& issue, const std::vector<SharedRange>& ranges) {
+  for (const SharedRange& range : ranges)
+    touch_shared(issue, *issue.warp.block, range.offset, range.bytes, AccessKind::read);
 }
 
 void issue(Warp& warp, const Instruction& instruction, Mask mask, MatrixProduct run) {
@@ -117,16 +118,19 @@ void issue(Warp& warp, const Instruction& instruction, Mask mask, MatrixProduct 
       .sums = {instruction.operands, form.sums()},
       .a = {instruction.operands + a, form.a_in_registers ? kMatrixARegisters : 0},
       .shape = form.columns() << 8 | form.depth()};
-  check_matrix(warp, operation, registers);
+  WarpgroupStep& shared = check_matrix(warp, operation, registers);
   const AsyncIssue by{.warp = warp, .instruction = instruction, .agent = matrix_agent(warp)};
   if (!form.a_in_registers) {
     Footprint rows(operation.a, form.a, form.element_bytes);
     rows.add_rows(warp.index % kWarpgroupWarps * kSumRows, kSumRows);
-    touch(by, rows);
+    touch(by, rows.ranges());
   }
-  Footprint columns(operation.b, form.b, form.element_bytes);
-  columns.add_rows(0, form.columns());
-  touch(by, columns);
+  if (shared.columns.empty()) {
+    Footprint columns(operation.b, form.b, form.element_bytes);
+    columns.add_rows(0, form.columns());
+    shared.columns = columns.ranges();
+  }
+  touch(by, shared.columns);
   queue_matrix(warp, operation);
   count_tensor(warp, instruction, std::uint64_t{2} * kSumRows * form.columns() * form.depth());
 }

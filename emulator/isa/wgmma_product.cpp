@@ -24,27 +24,28 @@ struct Source {
   const std::byte* shared = nullptr;
   MatrixDescriptor descriptor;
   MatrixMajor major = MatrixMajor::k;
-  std::uint32_t element_bytes = 2;
+  std::uint32_t in_unit = 8;  ///< elements
 
   Source(const Warp& warp, std::uint64_t bits, MatrixMajor of, std::uint32_t bytes)
-      : shared(warp.block->shared), descriptor(parse_descriptor(bits)), major(of), element_bytes(bytes) {}
+      : shared(warp.block->shared),
+        descriptor(parse_descriptor(bits)),
+        major(of),
+        in_unit(kMatrixUnitBytes / bytes) {}
 
   void copy_unit(std::uint32_t row, std::uint32_t k, std::byte* to) const {
-    const std::uint32_t address = matrix_address(descriptor, major, element_bytes, row, k);
+    const std::uint32_t address = unit_address(descriptor, major, row, k);
     std::memcpy(to, shared + (address - kSharedBase) % kMatrixAddresses, kMatrixUnitBytes);
   }
   /// `rows` rows of K elements each.
   void copy_rows(std::uint32_t first, std::uint32_t rows, std::byte* to) const {
     for (std::uint32_t row = first; row < first + rows; ++row)
-      for (std::uint32_t unit = 0; unit < kUnits; ++unit, to += kMatrixUnitBytes)
-        copy_unit(row, unit * kMatrixUnitBytes / element_bytes, to);
+      for (std::uint32_t unit = 0; unit < kUnits; ++unit, to += kMatrixUnitBytes) copy_unit(row, unit, to);
   }
   /// MN-major: for each of `depth` k, `rows` elements.
   void copy_columns(std::uint32_t first, std::uint32_t rows, std::uint32_t depth, std::byte* to) const {
-    const std::uint32_t in_unit = kMatrixUnitBytes / element_bytes;
     for (std::uint32_t k = 0; k < depth; ++k)
       for (std::uint32_t row = first; row < first + rows; row += in_unit, to += kMatrixUnitBytes)
-        copy_unit(row, k, to);
+        copy_unit(row / in_unit, k, to);
   }
 };
 

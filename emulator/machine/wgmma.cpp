@@ -49,8 +49,9 @@ void check_step(const Warp& warp, const Instruction& instruction, const Warpgrou
   check("scale-d", now.accumulates ? 1 : 0, before.accumulates ? 1 : 0);
 }
 
-/// A warp executes its next wgmma instruction: the others of its warpgroup must do the same.
-void follow(const Warp& warp, const Instruction& instruction, const WarpgroupStep& step) {
+/// A warp executes its next wgmma instruction: the others of its warpgroup must do the same. Gives the step
+/// that they share.
+WarpgroupStep& follow(const Warp& warp, const Instruction& instruction, const WarpgroupStep& step) {
   Block& block = *warp.block;
   const std::uint32_t first = warp.index / kWarpgroupWarps * kWarpgroupWarps;
   if ((first + kWarpgroupWarps) * kLanes > block.grid.threads)
@@ -67,11 +68,11 @@ void follow(const Warp& warp, const Instruction& instruction, const WarpgroupSte
     group.steps.push_back(step);
   else
     check_step(warp, instruction, group.steps[number - group.first], step);
-  while (!group.steps.empty() &&
-         *std::min_element(group.executed.begin(), group.executed.end()) > group.first) {
+  while (*std::min_element(group.executed.begin(), group.executed.end()) > group.first + 1) {
     group.steps.pop_front();
     ++group.first;
   }
+  return group.steps[number - group.first];
 }
 
 // ---- registers ----
@@ -155,15 +156,16 @@ Agent matrix_agent(const Warp& warp) {
           .time = matrix_of(warp).committed + 1};
 }
 
-void check_matrix(Warp& warp, const MatrixOperation& operation, const MatrixRegisters& registers) {
+WarpgroupStep& check_matrix(Warp& warp, const MatrixOperation& operation, const MatrixRegisters& registers) {
   const Instruction& instruction = *operation.instruction;
-  follow(warp, instruction,
-         {.pc = pc_of(warp, instruction),
-          .a = operation.a,
-          .b = operation.b,
-          .accumulates = operation.accumulates});
+  WarpgroupStep& step = follow(warp, instruction,
+                               {.pc = pc_of(warp, instruction),
+                                .a = operation.a,
+                                .b = operation.b,
+                                .accumulates = operation.accumulates});
   access(warp, instruction, registers.a, AsyncRegister::kFragment);
   access(warp, instruction, registers.sums, registers.shape);
+  return step;
 }
 
 void queue_matrix(Warp& warp, const MatrixOperation& operation) {
@@ -175,19 +177,19 @@ void queue_matrix(Warp& warp, const MatrixOperation& operation) {
 
 void fence_matrix(Warp& warp, const Instruction& instruction) {
   if (!has_matrix(warp)) return;
-  follow(warp, instruction, {.pc = pc_of(warp, instruction)});
+  (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
   ++matrix_of(warp).fences;
 }
 
 void commit_matrix(Warp& warp, const Instruction& instruction) {
   if (!has_matrix(warp)) return;
-  follow(warp, instruction, {.pc = pc_of(warp, instruction)});
+  (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
   ++matrix_of(warp).committed;
 }
 
 void wait_matrix(Warp& warp, const Instruction& instruction, std::uint32_t pending) {
   if (!has_matrix(warp)) return;
-  follow(warp, instruction, {.pc = pc_of(warp, instruction)});
+  (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
   WarpMatrix& matrix = matrix_of(warp);
   if (matrix.committed <= matrix.awaited + pending) return;
   matrix.awaited = matrix.committed - pending;

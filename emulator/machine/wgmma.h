@@ -20,8 +20,10 @@ struct MatrixRegisters {
 
 /// Whom the accesses of the wgmma that a warp issues next are made by.
 [[nodiscard]] Agent matrix_agent(const Warp& warp);
-/// Faults unless the warps of the warpgroup agree, and the registers may be accessed.
-void check_matrix(Warp& warp, const MatrixOperation& operation, const MatrixRegisters& registers);
+/// Faults unless the warps of the warpgroup agree, and the registers may be accessed. Gives what they share
+/// of the operation, valid until the warp's next.
+[[nodiscard]] WarpgroupStep& check_matrix(Warp& warp, const MatrixOperation& operation,
+                                          const MatrixRegisters& registers);
 /// Runs the operation now or later, as the seed says.
 void queue_matrix(Warp& warp, const MatrixOperation& operation);
 void fence_matrix(Warp& warp, const Instruction& instruction);

@@ -48,16 +48,23 @@ struct WarpMatrix {
   std::vector<AsyncRegister> registers;
 };
 
+/// Bytes of shared memory, from its start.
+struct SharedRange {
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+
 /// What all warps of a warpgroup must execute alike.
 struct WarpgroupStep {
   std::uint32_t pc = 0;
   std::uint64_t a = 0;
   std::uint64_t b = 0;
   bool accumulates = false;
+  std::vector<SharedRange> columns = {};  ///< that hold B: once the first warp has found out
 };
 struct WarpgroupSteps {
-  std::deque<WarpgroupStep> steps;                           ///< those that some warp has not reached
-  std::uint64_t first = 0;                                   ///< number of the first of them
+  std::deque<WarpgroupStep> steps;  ///< those that some warp has not reached, and the last that all have
+  std::uint64_t first = 0;          ///< number of the first of them
   std::array<std::uint64_t, kWarpgroupWarps> executed = {};  ///< by warp
 };
 
