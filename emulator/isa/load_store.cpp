@@ -45,12 +45,16 @@ struct Lanes {
   Mask common;  ///< lanes that write where an earlier one does
 
   Lanes(Warp& warp, const Instruction& instruction, Mask mask, const Form& form, AccessKind kind,
-        std::uint32_t base_row) {
+        std::uint32_t base_row, decltype(Access::keeps) keeps = nullptr) {
     lane_addresses(warp, base_row, instruction.immediate, addresses);
-    common = access(
-        warp, instruction, mask,
-        {.space = form.space, .kind = kind, .bytes = form.bytes, .strong = form.strong, .scope = form.scope},
-        addresses, host);
+    common = access(warp, instruction, mask,
+                    {.space = form.space,
+                     .kind = kind,
+                     .bytes = form.bytes,
+                     .strong = form.strong,
+                     .scope = form.scope,
+                     .keeps = keeps},
+                    addresses, host);
   }
 };
 
@@ -86,9 +90,19 @@ void check_common(const Warp& warp, const Instruction& instruction, const Form& 
 }
 
 template <class Memory, class Register>
+bool keeps(const Warp& warp, const Instruction& instruction, int lane, const std::byte* memory) {
+  for (std::size_t element = 0; element < form_of(instruction).count; ++element) {
+    const auto value = static_cast<Memory>(lanes::operand<const Register>(warp, instruction, element)[lane]);
+    if (std::memcmp(memory + element * sizeof value, &value, sizeof value) != 0) return false;
+  }
+  return true;
+}
+
+template <class Memory, class Register>
 void store(Warp& warp, const Instruction& instruction, Mask mask) {
   const Form form = form_of(instruction);
-  const Lanes at(warp, instruction, mask, form, AccessKind::write, instruction.operands[form.count]);
+  const Lanes at(warp, instruction, mask, form, AccessKind::write, instruction.operands[form.count],
+                 keeps<Memory, Register>);
   for (std::size_t element = 0; element < form.count; ++element) {
     const auto* const from = lanes::operand<const Register>(warp, instruction, element);
     const std::size_t offset = element * sizeof(Memory);

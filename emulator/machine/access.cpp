@@ -68,10 +68,8 @@ void watch_written(const CheckedAccess& checked, const LaneGroup& group, ByteMas
   });
 }
 
-void watch_order(const CheckedAccess& checked, const LaneGroup& group, const Touch& touch, Line& line,
-                 std::uint32_t stamp, const Viewer& viewer, std::uint64_t memory) {
-  Conflict with;
-  if (line.add(group, touch, stamp, viewer, with)) return;
+[[noreturn]] void report_race(const CheckedAccess& checked, const LaneGroup& group, const Conflict& with,
+                              std::uint64_t memory) {
   const Program& program = checked.block().grid.program;
   const std::string who =
       with.touch.by_agent()
@@ -120,7 +118,8 @@ Touch touch_of(const CheckedAccess& checked) {
 }
 
 void watch_shared(const CheckedAccess& checked, Block& of, const std::uint32_t* offsets, Mask common) {
-  const SharedWatch watch{checked, of, touch_of(checked), checked.block().order.viewer(checked.warp.index)};
+  const SharedWatch watch{checked, of, touch_of(checked), checked.block().order.viewer(checked.warp.index),
+                          offsets};
   for (Mask left = checked.mask; left != 0;) {
     const LaneGroup group =
         first_group(left, checked.access.bytes, [&](int lane) { return std::uint64_t{offsets[lane]}; });
@@ -371,12 +370,22 @@ Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes) {
   return result;
 }
 
+bool SharedWatch::keeps(const LaneGroup& group) const {
+  if (offsets == nullptr || checked.access.keeps == nullptr) return false;
+  bool all = true;
+  each_lane_of(group.lanes, [&](int lane) {
+    all = all && checked.access.keeps(checked.warp, checked.instruction, lane, of.shared + offsets[lane]);
+  });
+  return all;
+}
+
 void SharedWatch::line(const LaneGroup& group, bool racing) const {
   const Checks& checks = checked.checks();
   if (checks.races) watch_filling(checked, of, group);
   if (checks.unwritten) watch_written(checked, group, of.shared_written.data(), kSharedBase);
   if (checks.races && racing)
-    watch_order(checked, group, touch, of.shared_lines[group.line], of.stamp, viewer, kSharedBase);
+    if (Conflict with; !of.shared_lines[group.line].add(group, touch, of.stamp, viewer, with))
+      if (!with.touch.writes() || !keeps(group)) report_race(checked, group, with, kSharedBase);
 }
 
 bool GlobalWatch::needed() const {
@@ -388,8 +397,9 @@ void GlobalWatch::line(const LaneGroup& group, Shadow::Page* page, bool racing) 
   if (written) watch_written(checked, group, allocation.shadow->written(), allocation.address);
   if (allocation.footprint != nullptr) allocation.footprint->add(group, checked.reads(), checked.writes());
   if (races && racing)
-    watch_order(checked, group, touch, page->lines[group.line % Shadow::kLinesOfPage],
-                checked.block().grid.stamp, viewer, allocation.address);
+    if (Conflict with; !page->lines[group.line % Shadow::kLinesOfPage].add(
+            group, touch, checked.block().grid.stamp, viewer, with))
+      report_race(checked, group, with, allocation.address);
 }
 
 void check_shared(const CheckedAccess& checked, Block& block, const std::uint64_t* given, Mask common,

@@ -52,7 +52,10 @@ struct SharedWatch {
   Block& of;
   Touch touch;  ///< by whom
   Viewer viewer;
+  const std::uint32_t* offsets = nullptr;  ///< of the lanes, from the start of the memory; null: of no thread
 
+  /// Whether what the lanes of a group write is there already: then it may meet other writes of the same.
+  [[nodiscard]] bool keeps(const LaneGroup& group) const;
   /// `racing`: whether the group may race; not where it writes what another lane of the instruction writes.
   void line(const LaneGroup& group, bool racing) const;
 };

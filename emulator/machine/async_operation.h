@@ -7,8 +7,8 @@
 namespace sparsekiln::emulator {
 
 /// Who accesses, instead of a warp: `slot` of a block, which stands for whatever tells of the end (an
-/// mbarrier, the bulk groups of a thread, the wgmma groups of a warp), and `time`, which goes up with each
-/// end that it tells of. Who knows of a time knows of all before.
+/// mbarrier, the bulk groups of a thread, the wgmma groups of a warpgroup), and `time`, which goes up with
+/// each end that it tells of. Who knows of a time knows of all before.
 struct Agent {
   std::uint32_t block = 0;  ///< number in the grid
   std::uint32_t slot = 0;   ///< from kFirstAgent on

@@ -15,7 +15,7 @@
 namespace sparsekiln::emulator {
 
 /// What an agent stands for. One number of 32 bits tells those of a kind apart.
-enum class AgentKind : std::uint8_t { mbarrier, bulk_reads, bulk_writes, warp_matrix };
+enum class AgentKind : std::uint8_t { mbarrier, bulk_reads, bulk_writes, warpgroup_matrix };
 /// The slot of `of` that stands for this: the same whenever it is asked for. Past kLastAgent, slots are
 /// shared.
 [[nodiscard]] std::uint32_t agent_slot(Block& of, AgentKind kind, std::uint32_t which);

@@ -257,6 +257,7 @@ bool Block::take_turn(std::uint32_t w, Worker& on) {
 
 void Block::report_stuck() const {
   report_registers(*this);
+  report_matrix(*this);
   for (std::uint32_t left = circling_; left != 0; left &= left - 1) {
     const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(left))];
     if (!warp.diverged.empty()) report_endless(warp, "");

@@ -159,6 +159,8 @@ void end_matrix(const Warp& warp);
 void end_registers(const Warp& warp);
 /// Faults where a warp waits for registers.
 void report_registers(const Block& block);
+/// Faults where a warp waits for wgmmas that another warp of its warpgroup never issues (machine/wgmma.cpp).
+void report_matrix(const Block& block);
 /// Lanes of a warp ended: their copies arrive.
 void finish_copies(Warp& warp, Mask lanes);
 /// Lanes of a warp ended: notes where one of them has not waited for earlier launches (machine/overlap.cpp).

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace sparsekiln::emulator {
+
+struct Warp;
+struct Instruction;
 
 /// `shared` is the block's own, `shared_cluster` that of a block of its cluster.
 enum class AccessSpace : std::uint8_t { global, shared, local, constant, generic, shared_cluster };
@@ -19,6 +23,9 @@ struct Access {
   int bytes = 4;  ///< of a lane, vectors in full: 1 to 16
   bool strong = false;
   Scope scope = Scope::device;  ///< of a strong access
+  /// Whether a lane's write leaves `memory`, where it goes, as it is. Null: not known before it is done.
+  bool (*keeps)(const Warp& warp, const Instruction& instruction, int lane,
+                const std::byte* memory) = nullptr;
 };
 
 /// How an atomic or a strong access orders the accesses before and after it (PTX ISA 8.6).

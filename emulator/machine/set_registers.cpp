@@ -63,8 +63,10 @@ std::string listed(const Block& block) {
 void set_registers(Warp& warp, const Instruction& instruction, std::uint32_t count, bool increases) {
   Block& block = *warp.block;
   if (block.pool.warps.empty()) return;
-  follow(warp, instruction);
   RegisterPool::OfWarp& registers = block.pool.warps[warp.index];
+  // Compilers leave a second one after another, for what a warp has already, without a barrier between them.
+  if (registers.has == count && registers.executed != 0) return;
+  follow(warp, instruction);
   if (increases ? count < registers.has : count > registers.has)
     fail(warp, instruction,
          "asks for " + std::to_string(count) + " registers a thread, " + (increases ? "fewer" : "more") +

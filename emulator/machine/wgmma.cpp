@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "emulator/machine/async_proxy.h"
 #include "emulator/machine/block.h"
@@ -148,11 +149,37 @@ void copy_register(Warp& warp, const Instruction& instruction) {
   to.copied = true;
 }
 
+/// Calls use(warp) for the warps of a warpgroup.
+template <class Use>
+void each_of_group(const Warp& warp, Use use) {
+  const std::uint32_t first = warp.index / kWarpgroupWarps * kWarpgroupWarps;
+  for (std::uint32_t w = first; w < first + kWarpgroupWarps && w < warp.block->grid.warps; ++w)
+    use(warp.block->warps[w]);
+}
+
+/// Whether all warps of a warpgroup that have not ended have committed a group: it is one operation of all of
+/// them, which cannot end before each has issued it.
+bool all_committed(const Warp& warp, std::uint32_t group) {
+  bool all = true;
+  each_of_group(warp, [&](const Warp& other) {
+    all = all && (other.live == 0 || matrix_of(other).committed >= group);
+  });
+  return all;
+}
+
+/// The warp runs the instruction once more when another of its warpgroup has committed a group.
+void suspend(Warp& warp, const Instruction& instruction) {
+  matrix_of(warp).suspended = true;
+  warp.state = WarpState::waiting;
+  warp.block->ready &= ~(1u << warp.index);
+  warp.pc = pc_of(warp, instruction);
+}
+
 }  // namespace
 
 Agent matrix_agent(const Warp& warp) {
   return {.block = warp.block->index,
-          .slot = agent_slot(*warp.block, AgentKind::warp_matrix, warp.index),
+          .slot = agent_slot(*warp.block, AgentKind::warpgroup_matrix, warp.index / kWarpgroupWarps),
           .time = matrix_of(warp).committed + 1};
 }
 
@@ -185,18 +212,33 @@ void commit_matrix(Warp& warp, const Instruction& instruction) {
   if (!has_matrix(warp)) return;
   (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
   ++matrix_of(warp).committed;
+  each_of_group(warp, [](Warp& other) {
+    if (!std::exchange(matrix_of(other).suspended, false)) return;
+    other.block->wake(1u << other.index);
+  });
 }
 
 void wait_matrix(Warp& warp, const Instruction& instruction, std::uint32_t pending) {
   if (!has_matrix(warp)) return;
-  (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
   WarpMatrix& matrix = matrix_of(warp);
-  if (matrix.committed <= matrix.awaited + pending) return;
+  const bool waits = matrix.committed > matrix.awaited + pending;
+  if (waits && !all_committed(warp, matrix.committed - pending)) return suspend(warp, instruction);
+  (void)follow(warp, instruction, {.pc = pc_of(warp, instruction)});
+  if (!waits) return;
   matrix.awaited = matrix.committed - pending;
-  run_queued(warp, matrix.awaited);
+  each_of_group(warp, [&](Warp& other) { run_queued(other, matrix.awaited); });
   Agent agent = matrix_agent(warp);
   agent.time = matrix.awaited;
   learn_of(warp, kAllLanes, agent);
+}
+
+void report_matrix(const Block& block) {
+  for (std::uint32_t w = 0; w < block.matrix.warps.size(); ++w) {
+    const Warp& warp = block.warps[w];
+    if (block.matrix.warps[w].suspended)
+      fail(FaultKind::barrier_not_reached, warp, block.grid.program.code[warp.pc],
+           "waits for a group of wgmma that another warp of its warpgroup never commits");
+  }
 }
 
 void touch_async_registers(Warp& warp, const Instruction& instruction, Mask mask) {

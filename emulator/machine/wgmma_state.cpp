@@ -9,6 +9,7 @@ void BlockMatrix::start(std::uint32_t warps_of_block, std::uint32_t registers) {
   for (WarpMatrix& warp : warps) {
     warp.queued.clear();
     warp.fences = warp.committed = warp.awaited = 0;
+    warp.suspended = false;
     warp.registers.assign(registers, {});
   }
 }

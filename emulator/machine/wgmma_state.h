@@ -45,6 +45,7 @@ struct WarpMatrix {
   std::uint32_t fences = 0;
   std::uint32_t committed = 0;  ///< groups
   std::uint32_t awaited = 0;    ///< groups whose end the warp knows of
+  bool suspended = false;       ///< it waits for a group that another warp has not committed
   std::vector<AsyncRegister> registers;
 };
 
