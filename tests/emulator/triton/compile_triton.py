@@ -5,9 +5,11 @@
 writes NAME.ptx and NAME.json for each kernel. The JSON says how to launch it: `kernel` (entry point), `arch`,
 `shared` (bytes of dynamic shared memory), `num_warps` (a block has 32 times as many threads), `constants` (what was
 compiled in), and `arguments`: one entry a kernel parameter, in order, with `name` and `type` ("*fp16", "i32", and
-"*i8" for scratch that Triton adds: pass null, no kernel here needs any). If `divisible_by_16` is set, a pointer
+"*i8" for scratch that Triton adds: null where it needs none). If `divisible_by_16` is set, a pointer
 must be aligned to 16 bytes and an integer be a multiple of 16: Triton was told so, as it is when it is called from
-Python. `global_scratch` and `profile_scratch` are the bytes per block that those pointers need.
+Python. `global_scratch` and `profile_scratch` are the bytes per block that those pointers need. An argument of type
+"tensordesc<fp16[64, 64]>" is a tensor map made by the host, whose swizzle is in `tensor_maps`; its sizes (i32) and
+strides (i64) follow as arguments of their own. `clusters`: blocks of a cluster, by which the grid is multiplied.
 
 Needs Triton from PyPI and nothing else; exits 77 (skipped) where it is missing.
 """
@@ -29,6 +31,7 @@ try:
 except ImportError:
     print("Triton is not installed", file=sys.stderr)
     sys.exit(77)
+import hopper_kernels
 
 
 @triton.jit
@@ -92,6 +95,7 @@ class Job:
     warps: int
     stages: int
     divisible: tuple = ()  # integers that are multiples of 16; pointers always are
+    clusters: int = 1  # blocks
 
 
 _MATMUL = dict(a="*fp16", b="*fp16", c="*fp16", m="i32", n="i32", k="i32", a_stride="i32", b_stride="i32",
@@ -112,12 +116,56 @@ JOBS = [
 ]
 
 
+def _hopper_jobs() -> list[Job]:
+    tile = dict(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64)
+    wide = dict(tile, BLOCK_M=128, BLOCK_K=32)
+
+    def dot(name, kind, constants, transposed, warps=4, stages=3):
+        types = dict(_MATMUL, a=kind, b=kind, c="*fp32")
+        return Job(f"dot_{name}_sm90a", hopper_kernels.dot_kernel, types, dict(constants, TRANSPOSED=transposed), 90,
+                   warps, stages, _STRIDES)
+
+    def descriptor(name, constants, stages=3, clusters=1, flatten=False, specialize=False):
+        constants = dict(constants, PROGRAMS=3, FLATTEN=flatten, SPECIALIZE=specialize)
+        return Job(f"descriptor_{name}_sm90a", hopper_kernels.descriptor_kernel, _MATMUL, constants, 90, 4, stages,
+                   _STRIDES, clusters)
+
+    def attention(name, causal, rows, warps):
+        types = dict(q="*fp16", k="*fp16", v="*fp16", y="*fp16", length="i32", scale="fp32")
+        constants = dict(CAUSAL=causal, BLOCK_M=rows, BLOCK_N=64, HEAD=64)
+        return Job(f"attention_{name}_sm90a", hopper_kernels.attention_kernel, types, constants, 90, warps, 2)
+
+    maps = dict(a_map="tensordesc<fp16[64, 64]>", b_map="tensordesc<fp16[64, 64]>", c="*fp32", m="i32", n="i32",
+                k="i32", c_stride="i32")
+    return [
+        dot("f16", "*fp16", tile, False),
+        dot("f16_transposed", "*fp16", wide, True, warps=8),
+        dot("bf16", "*bf16", tile, False, stages=2),
+        dot("tf32", "*fp32", dict(tile, BLOCK_K=32), True, stages=2),
+        dot("e4m3", "*fp8e4nv", tile, True),
+        dot("e5m2", "*fp8e5", tile, True),
+        descriptor("persistent", tile),
+        descriptor("flat", tile, flatten=True),
+        descriptor("specialized", dict(tile, BLOCK_M=128), specialize=True),
+        descriptor("cluster", dict(tile, BLOCK_M=128), clusters=2),
+        attention("whole", False, 64, 4),
+        attention("causal", True, 128, 8),
+        Job("host_descriptor_sm90a", hopper_kernels.host_descriptor_kernel, maps, tile, 90, 4, 3, ("c_stride",)),
+    ]
+
+
+JOBS += _hopper_jobs()
+
+
 def argument_list(job: Job, metadata) -> list[dict]:
     """What the entry point takes, in order; Triton puts its own scratch pointers last."""
-    arguments = [
-        dict(name=name, type=kind, divisible_by_16=kind.startswith("*") or name in job.divisible)
-        for name, kind in job.types.items()
-    ]
+    arguments = []
+    for name, kind in job.types.items():
+        arguments.append(dict(name=name, type=kind, divisible_by_16=kind.startswith("*") or name in job.divisible))
+        if kind.startswith("tensordesc"):
+            axes = range(kind.count(",") + 1)
+            arguments += [dict(name=f"{name}.size{i}", type="i32", divisible_by_16=False) for i in axes]
+            arguments += [dict(name=f"{name}.stride{i}", type="i64", divisible_by_16=False) for i in axes]
     scratch = [name for name in ("global_scratch", "profile_scratch") if hasattr(metadata, f"{name}_size")]
     return arguments + [dict(name=name, type="*i8", divisible_by_16=True) for name in scratch]
 
@@ -131,7 +179,8 @@ def compile_job(job: Job):
     signature = {name: job.types.get(name, "constexpr") for name in order}
     source = ASTSource(job.kernel, signature, constexprs=job.constants, attrs=multiples)
     return triton.compile(source, target=GPUTarget("cuda", job.capability, 32),
-                          options=dict(num_warps=job.warps, num_stages=job.stages, enable_fp_fusion=True))
+                          options=dict(num_warps=job.warps, num_stages=job.stages, num_ctas=job.clusters,
+                                       enable_fp_fusion=True))
 
 
 def main() -> int:
@@ -145,6 +194,7 @@ def main() -> int:
         metadata = compiled.metadata
         about = dict(
             kernel=metadata.name, arch=f"sm_{job.capability}", shared=metadata.shared, num_warps=metadata.num_warps,
+            clusters=job.clusters, tensor_maps=getattr(metadata, "tensordesc_meta", []),
             global_scratch=getattr(metadata, "global_scratch_size", 0),
             profile_scratch=getattr(metadata, "profile_scratch_size", 0),
             constants=job.constants, arguments=argument_list(job, metadata), triton=triton.__version__)

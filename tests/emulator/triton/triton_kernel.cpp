@@ -1,5 +1,6 @@
 #include "tests/emulator/triton/triton_kernel.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -54,31 +55,70 @@ std::vector<std::byte> EmulatedMemory::read() const {
   return content;
 }
 
-TritonKernel::TritonKernel(const std::string& name) {
+TritonKernel::TritonKernel(const std::string& name, const Edit& edit) {
   const std::filesystem::path stem = std::filesystem::path(TRITON_PTX_FOLDER) / name;
   about_ = std::make_unique<const About>(About{nlohmann::json::parse(read_file(stem.string() + ".json"))});
   const std::string arch = about_->json.at("arch");
   context_ = cuda::open_emulated(std::stoi(arch.substr(arch.find('_') + 1)));
   context_->driver().check(context_->api().ctx_set_current(context_->handle()), "opening the device");
-  module_ = load(*context_, read_file(stem.string() + ".ptx"));
+  const std::string ptx = read_file(stem.string() + ".ptx");
+  module_ = load(*context_, edit == nullptr ? ptx : edit(ptx));
   const std::string entry = about_->json.at("kernel");
   context_->driver().check(context_->api().module_get_function(&function_, module_, entry.c_str()), entry);
+  context_->driver().check(
+      context_->api().func_set_attribute(function_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                         about_->json.at("shared").get<int>()),
+      "asking for shared memory");
 }
 
 TritonKernel::~TritonKernel() { static_cast<void>(context_->api().module_unload(module_)); }
 
 int TritonKernel::constant(const std::string& name) const { return about_->json.at("constants").at(name); }
 
+CUtensorMap TritonKernel::tensor_map(std::size_t index, CUdeviceptr address, int rows, int columns,
+                                     int stride) const {
+  const nlohmann::json& about = about_->json.at("tensor_maps").at(index);
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t row_bytes = static_cast<cuuint64_t>(stride) * about.at("elem_size").get<cuuint64_t>();
+  const cuuint32_t box[2] = {about.at("block_size").at(1).get<cuuint32_t>(),
+                             about.at("block_size").at(0).get<cuuint32_t>()};
+  constexpr cuuint32_t kEvery[2] = {1, 1};
+  CUtensorMap map;
+  context_->driver().check(
+      context_->api().tensor_map_encode_tiled(
+          &map, static_cast<CUtensorMapDataType>(about.at("elem_type").get<int>()), 2,
+          reinterpret_cast<void*>(address), sizes, &row_bytes, box, kEvery, CU_TENSOR_MAP_INTERLEAVE_NONE,
+          static_cast<CUtensorMapSwizzle>(about.at("swizzle").get<int>()), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "making a tensor map");
+  return map;
+}
+
 void TritonKernel::launch(unsigned grid_x, unsigned grid_y, std::vector<Argument> arguments) const {
   const nlohmann::json& about = about_->json;
-  // Nothing here asks for scratch memory: its pointers are null.
+  const auto clusters = about.value("clusters", 1u);
+  const std::size_t scratch_bytes =
+      about.at("global_scratch").get<std::size_t>() * grid_x * grid_y * clusters;
+  const EmulatedMemory scratch(context_, std::vector<std::byte>(std::max<std::size_t>(scratch_bytes, 1)));
+  if (scratch_bytes != 0) arguments.emplace_back(scratch.address());
   arguments.resize(about.at("arguments").size(), CUdeviceptr{0});
   std::vector<void*> pointers;
   for (Argument& argument : arguments) std::visit([&](auto& value) { pointers.push_back(&value); }, argument);
   const cuda::DriverApi& api = context_->api();
   const unsigned threads = 32 * about.at("num_warps").get<unsigned>();
-  CUresult result = api.launch_kernel(function_, grid_x, grid_y, 1, threads, 1, 1,
-                                      about.at("shared").get<unsigned>(), nullptr, pointers.data(), nullptr);
+  CUlaunchAttribute cluster{};
+  cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  cluster.value.clusterDim = {clusters, 1, 1};
+  CUlaunchConfig config{};
+  config.gridDimX = grid_x * clusters;
+  config.gridDimY = grid_y;
+  config.gridDimZ = 1;
+  config.blockDimX = threads;
+  config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = about.at("shared").get<unsigned>();
+  config.attrs = &cluster;
+  config.numAttrs = clusters > 1 ? 1 : 0;
+  CUresult result = api.launch_kernel_ex(&config, function_, pointers.data(), nullptr);
   if (result == CUDA_SUCCESS) result = api.ctx_synchronize();
   if (result != CUDA_SUCCESS)
     throw Error(ErrorKind::driver,

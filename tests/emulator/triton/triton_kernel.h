@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -29,9 +30,10 @@ class EmulatedMemory {
 /// A kernel that Triton compiled: ptx/NAME.ptx and ptx/NAME.json, which compile_triton.py describes.
 class TritonKernel {
  public:
-  using Argument = std::variant<CUdeviceptr, std::int32_t>;
+  using Argument = std::variant<CUdeviceptr, std::int32_t, std::int64_t, float, CUtensorMap>;
+  using Edit = std::function<std::string(const std::string& ptx)>;
 
-  explicit TritonKernel(const std::string& name);
+  explicit TritonKernel(const std::string& name, const Edit& edit = nullptr);
   TritonKernel(const TritonKernel&) = delete;
   TritonKernel& operator=(const TritonKernel&) = delete;
   ~TritonKernel();
@@ -39,6 +41,9 @@ class TritonKernel {
   [[nodiscard]] const std::shared_ptr<const sparsekiln::cuda::Context>& context() const { return context_; }
   /// What was compiled in, such as BLOCK_M.
   [[nodiscard]] int constant(const std::string& name) const;
+  /// A tensor map of a row-major f16 matrix, as `index` of the kernel's descriptors wants it.
+  [[nodiscard]] CUtensorMap tensor_map(std::size_t index, CUdeviceptr address, int rows, int columns,
+                                       int stride) const;
   /// Runs it to its end. `arguments` without the scratch pointers that Triton adds. Throws Error with the
   /// emulator's report.
   void launch(unsigned grid_x, unsigned grid_y, std::vector<Argument> arguments) const;

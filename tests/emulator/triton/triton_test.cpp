@@ -3,86 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <vector>
 
-#include "compiler/element.h"
-#include "tests/emulator/triton/triton_kernel.h"
+#include "tests/emulator/triton/matrices.h"
 
 using namespace sparsekiln;
 
 namespace {
-
-constexpr float kPoison = -77;  // of no result
-
-/// A row-major matrix whose rows are further apart than it is wide.
-struct Matrix {
-  int rows, columns, stride;
-  std::vector<float> values;  // rows × stride
-
-  Matrix(int rows_, int columns_, int stride_, float fill)
-      : rows(rows_),
-        columns(columns_),
-        stride(stride_),
-        values(static_cast<std::size_t>(rows_) * stride_, fill) {}
-  [[nodiscard]] float at(int row, int column) const {
-    return values[static_cast<std::size_t>(row) * stride + column];
-  }
-  float& at(int row, int column) { return values[static_cast<std::size_t>(row) * stride + column]; }
-};
-
-Matrix whole_numbers(int rows, int columns, int stride, unsigned seed) {
-  Matrix matrix(rows, columns, stride, 0);
-  std::mt19937 dice(seed);
-  for (float& value : matrix.values) value = static_cast<float>(static_cast<int>(dice() % 7) - 3);
-  return matrix;
-}
-
-/// Numbers that are exact in half precision.
-Matrix any_numbers(int rows, int columns, int stride, unsigned seed) {
-  Matrix matrix(rows, columns, stride, 0);
-  std::mt19937 dice(seed);
-  std::uint16_t half = 0;
-  for (float& value : matrix.values) {
-    store(DType::f16, static_cast<float>(dice() % 2001) / 1000.0f - 1.0f, &half, 0);
-    value = to_float(DType::f16, &half, 0);
-  }
-  return matrix;
-}
-
-EmulatedMemory upload(const TritonKernel& kernel, DType type, const std::vector<float>& values) {
-  std::vector<std::byte> bytes(values.size() * (type == DType::f16 ? 2 : 4));
-  store(type, values, bytes.data(), 0);
-  return EmulatedMemory(kernel.context(), bytes);
-}
-
-EmulatedMemory upload(const TritonKernel& kernel, const std::vector<std::int32_t>& values) {
-  std::vector<std::byte> bytes(values.size() * 4);
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return EmulatedMemory(kernel.context(), bytes);
-}
-
-void download(const EmulatedMemory& memory, DType type, Matrix& matrix) {
-  to_float(type, memory.read().data(), 0, matrix.values);
-}
-
-unsigned groups(int count, int size) { return static_cast<unsigned>((count + size - 1) / size); }
-
-/// How many elements are not as `expected` says within `bound`, or were written outside the matrix.
-template <class ExpectedAt, class BoundAt>
-int wrong(const Matrix& got, ExpectedAt expected, BoundAt bound) {
-  int count = 0;
-  for (int row = 0; row < got.rows; ++row)
-    for (int column = 0; column < got.stride; ++column) {
-      const bool inside = column < got.columns;
-      const double want = inside ? expected(row, column) : kPoison;
-      if (!(std::fabs(got.at(row, column) - want) <= (inside ? bound(row, column) : 0))) ++count;
-    }
-  return count;
-}
-
-const auto kExact = [](int, int) { return 0.0; };
 
 Matrix multiply(const TritonKernel& kernel, const Matrix& a, const Matrix& b, int c_stride) {
   const EmulatedMemory a_memory = upload(kernel, DType::f16, a.values);
@@ -94,15 +21,6 @@ Matrix multiply(const TritonKernel& kernel, const Matrix& a, const Matrix& b, in
                  a.stride, b.stride, c.stride});
   download(c_memory, DType::f16, c);
   return c;
-}
-
-double dot(const Matrix& a, const Matrix& b, int row, int column, bool of_sizes = false) {
-  double sum = 0;
-  for (int k = 0; k < a.columns; ++k) {
-    const double product = static_cast<double>(a.at(row, k)) * b.at(k, column);
-    sum += of_sizes ? std::fabs(product) : product;
-  }
-  return sum;
 }
 
 void check_whole_numbers(const char* name, int m, int n, int k, int a_stride, int b_stride, int c_stride) {
