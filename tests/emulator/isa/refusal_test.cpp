@@ -50,6 +50,48 @@ TEST_CASE("an instruction is refused for architectures that do not have it") {
   }
 }
 
+TEST_CASE("what sm_90a alone has is refused for sm_90") {
+  for (const char* const body :
+       {"wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;",
+        "setmaxnreg.inc.sync.aligned.u32 232;"}) {
+    CAPTURE(std::string(body));
+    CHECK_NOTHROW(decode_for("sm_90a", body));
+    CHECK_THROWS_AS(decode_for("sm_90", body), ptx::Error);
+    CHECK_THROWS_AS(decode_for("sm_100a", body), ptx::Error);
+  }
+}
+
+TEST_CASE("wgmmas and numbers of registers that the ISA does not have are refused") {
+  const auto refused = [](const std::string& text) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(decode_for("sm_90a", ".reg .b32 %r<32>; .reg .b64 %rd<2>; .reg .pred %p<2>; " + text),
+                    ptx::Error);
+  };
+  const auto wgmma = [](const std::string& types, int registers, const std::string& rest) {
+    std::string text = "wgmma.mma_async.sync.aligned." + types + " {%r0";
+    for (int i = 1; i < registers; ++i) text += ", %r" + std::to_string(i);
+    return text + "}, %rd0, %rd1, %p0" + rest + ";";
+  };
+  CHECK_NOTHROW(decode_for("sm_90a", ".reg .b32 %r<32>; .reg .b64 %rd<2>; .reg .pred %p<2>; " +
+                                         wgmma("m64n8k16.f32.f16.f16", 4, ", 1, -1, 0, 1")));
+  refused(wgmma("m64n8k16.f32.f16.f16", 4, ""));
+  refused(wgmma("m64n8k16.f32.f16.f16", 4, ", 1, 2, 0, 0"));
+  refused(wgmma("m64n8k16.f32.f16.f16", 4, ", 1, 1, 0, 2"));
+  refused(wgmma("m64n8k16.f32.f16.f16", 3, ", 1, 1, 0, 0"));
+  refused(wgmma("m64n8k16.f32.f16.bf16", 4, ", 1, 1, 0, 0"));
+  refused(wgmma("m64n8k16.f16.bf16.bf16", 2, ", 1, 1, 0, 0"));
+  refused(wgmma("m64n8k8.f32.tf32.tf32", 4, ", 1, 1, 0, 0"));
+  refused(wgmma("m64n8k32.f32.e4m3.e4m3", 4, ", 1, 1, 0, 0"));
+  refused(wgmma("m64n8k16.f32.e4m3.e4m3", 4, ", 1, 1"));
+  refused(wgmma("m64n40k32.s32.s8.s8", 20, ""));
+  refused(wgmma("m64n8k32.s32.s8.s8", 4, ", 1, 1"));
+  refused(wgmma("m64n8k16.satfinite.f32.f16.f16", 4, ", 1, 1, 0, 0"));
+  refused("wgmma.wait_group.sync.aligned %r0;");
+  refused("setmaxnreg.inc.sync.aligned.u32 100;");
+  refused("setmaxnreg.dec.sync.aligned.u32 16;");
+  refused("setmaxnreg.inc.sync.aligned.u32 264;");
+}
+
 TEST_CASE("an atomic operation is refused for architectures that do not have it") {
   const struct {
     const char* has;

@@ -135,6 +135,26 @@ TEST_CASE("rows are aligned for vectors, masks to their four bytes") {
     if (plan.offset[row] != kNoRow) CHECK(plan.offset[row] % (rows[row].bytes == 0 ? 4 : 64) == 0);
 }
 
+TEST_CASE("a register that is accessed later shares its place with nothing") {
+  std::mt19937 random(12);
+  for (int round = 0; round < 100; ++round) {
+    auto drafts = random_flow(random, 4, 0);
+    auto rows = random_rows(random, 24);
+    for (VirtualRow& row : rows) row.async = row.bytes == 4 && random() % 3 == 0;
+    add_random_operands(random, drafts, rows);
+    const RowPlan plan = plan_rows(drafts, basic_blocks(drafts), rows);
+    std::uint32_t used = 0;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (plan.offset[row] == kNoRow) continue;
+      used += rows[row].async ? 1 : 0;
+      CHECK((plan.offset[row] < plan.async_registers * 4 * kLanes) == rows[row].async);
+      for (std::size_t other = 0; other < row; ++other)
+        if (rows[row].async) CHECK(plan.offset[other] != plan.offset[row]);
+    }
+    CHECK(plan.async_registers == used);
+  }
+}
+
 TEST_CASE("a thousand registers of which two live at once take three rows") {
   std::vector<VirtualRow> rows(1000, {.bytes = 4});
   std::vector<Draft> drafts(1000);
