@@ -200,9 +200,21 @@ const Reduction* reduction_for(const BulkIssuer& issuer, const Operands& operand
   return found;
 }
 
+/// Whether two lanes store the same to the same place. Kernels let a whole warp do so: once or 32 times is
+/// one.
+bool same_store(const Operands& operands, int a, int b) {
+  const Form& form = operands.form;
+  if (form.reduces || operands.shared(a) != operands.shared(b) || operands.other(a) != operands.other(b))
+    return false;
+  return form.dimensions == 0 ? operands.size(a) == operands.size(b)
+                              : operands.coordinates(a) == operands.coordinates(b);
+}
+
 void store(Warp& warp, const Instruction& instruction, Mask mask) {
   const Operands operands{warp, instruction};
+  const int first = std::countr_zero(mask);
   lanes::each_active(mask, [&](int lane) {
+    if (lane != first && same_store(operands, lane, first)) return;
     const BulkIssuer issuer{warp, instruction, lane};
     BulkBox box = checked_box(issuer, operands, false);
     const Reduction* const reduction = reduction_for(issuer, operands, box);
