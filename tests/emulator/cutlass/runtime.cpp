@@ -1,5 +1,5 @@
-// What code that nvcc compiled asks of CUDA's runtime when it starts, and CUTLASS's host code later: nothing that the
-// program needs, since it loads and launches its kernel by the driver.
+// What code that nvcc compiled asks of CUDA's runtime when it starts, and CUTLASS's host code later: nothing
+// that the program needs, since it loads and launches its kernel by the driver.
 
 namespace {
 int no_module = 0;
