@@ -21,6 +21,7 @@ _MODULES = (
     "matrix",
     "lanes",
     "bulk",
+    "wgmma",
 )
 
 
