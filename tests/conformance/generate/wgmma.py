@@ -165,10 +165,7 @@ def sums_of(job, matrices):
     a, b, c = matrices
     sign = job.negate[0] * job.negate[1]
     products = [[sign * sum(x * y for x, y in zip(row, column)) for column in b] for row in a]
-    return [
-        [(c[m][n] if job.adds else 0) + products[m][n] for n in range(N)]
-        for m in range(M)
-    ]
+    return [[(c[m][n] if job.adds else 0) + products[m][n] for n in range(N)] for m in range(M)]
 
 
 def sum_bits(job, number):
@@ -210,47 +207,58 @@ def case_of(family, choice, name, job):
     )  # fmt: skip
 
 
-def layouts(family, choice):
+def where(span):
+    return f"swizzled within {span} bytes" if span else "without a swizzle"
+
+
+def k_major_layouts(family, choice):
     f16 = TYPES["f16"]
     for span, steps in ((0, 1), (32, 1), (64, 2), (128, 4)):
         row = max(span, 32)
         size = (M + N) * row
         size += -size % 512
         job = Job(f16, f16, k_major(M * row, span, N), k_major(0, span, M), steps=steps, size=size)
-        where = f"swizzled within {span} bytes" if span else "without a swizzle"
-        case_of(family, choice, f"K-major, {where}", job)
+        case_of(family, choice, f"K-major, {where(span)}", job)
+
+
+def mn_major_layouts(family, choice):
+    f16 = TYPES["f16"]
     for span in (0, 32, 64, 128):
-        where = f"swizzled within {span} bytes" if span else "without a swizzle"
         b = mn_major(2048, 0 if span == 128 else span, N)
         size = 2048 + max(16, b.span) * 16
         size += -size % 512
-        case_of(family, choice, f"M-major and N-major, {where}", Job(f16, f16, b, mn_major(0, span, M), size=size))
-    b = mn_major(0, 32, N)
-    case_of(family, choice, "A in registers, B N-major", Job(f16, f16, b, size=512))
+        job = Job(f16, f16, b, mn_major(0, span, M), size=size)
+        case_of(family, choice, f"M-major and N-major, {where(span)}", job)
 
 
-def types(family, choice):
-    for a, b, sums in (
-        ("f16", "f16", "f16"), ("bf16", "bf16", "f32"), ("tf32", "tf32", "f32"), ("e4m3", "e5m2", "f32"),
-        ("e5m2", "e4m3", "f16"), ("s8", "u8", "s32"), ("u8", "s8", "s32"),
-    ):  # fmt: skip
-        left, right = TYPES[a], TYPES[b]
+def in_memory(family, choice, rows):
+    for a, b, sums in rows:
         greatest = 100 if sums == "s32" else 3
-        in_memory = Job(
-            left, right, k_major(2048, 32, N), k_major(0, 32, M), sums, size=2560, greatest=greatest,
-        )  # fmt: skip
-        case_of(family, choice, f"{a} and {b}, sums in {sums}", in_memory)
-        in_registers = Job(left, right, k_major(0, 0, N), None, sums, size=512, greatest=greatest)
-        case_of(family, choice, f"{a} in registers and {b}, sums in {sums}", in_registers)
+        places = k_major(2048, 32, N), k_major(0, 32, M)
+        job = Job(TYPES[a], TYPES[b], *places, sums, size=2560, greatest=greatest)
+        case_of(family, choice, f"{a} and {b}, sums in {sums}", job)
+
+
+def in_registers(family, choice, rows):
+    for a, b, sums in rows:
+        greatest = 100 if sums == "s32" else 3
+        place = mn_major(0, 32, N) if a == "f16" else k_major(0, 0, N)
+        job = Job(TYPES[a], TYPES[b], place, None, sums, size=512, greatest=greatest)
+        case_of(family, choice, f"{a} in registers and {b}, sums in {sums}", job)
 
 
 def scales(family, choice):
-    f16, s8, u8 = TYPES["f16"], TYPES["s8"], TYPES["u8"]
+    f16 = TYPES["f16"]
     b = k_major(0, 32, N)
     case_of(family, choice, "scale-d is false", Job(f16, f16, b, size=512, adds=False))
     case_of(family, choice, "imm-scale-a is -1", Job(f16, f16, b, size=512, negate=(-1, 1)))
     case_of(family, choice, "imm-scale-b is -1", Job(f16, f16, b, size=512, negate=(1, -1)))
     case_of(family, choice, "both are -1", Job(f16, f16, b, size=512, negate=(-1, -1)))
+
+
+def saturation(family, choice):
+    s8, u8 = TYPES["s8"], TYPES["u8"]
+    b = k_major(0, 32, N)
     high = dict(size=512, sums="s32", greatest=100, first_sum=(1 << 31) - 1000)
     case_of(family, choice, "sums of integers wrap", Job(u8, u8, b, **high))
     case_of(family, choice, "sums of integers saturate", Job(u8, u8, b, saturates=True, **high))
@@ -258,12 +266,21 @@ def scales(family, choice):
     case_of(family, choice, "sums saturate below", Job(s8, s8, b, saturates=True, **high))
 
 
+WIDE = (("f16", "f16", "f16"), ("bf16", "bf16", "f32"), ("tf32", "tf32", "f32"))
+BYTES = (("e4m3", "e5m2", "f32"), ("e5m2", "e4m3", "f16"), ("s8", "u8", "s32"), ("u8", "s8", "s32"))
+
+
 def families():
     choice = random.Random(SEED)
     for name, about, cases in (
-        ("wgmma_layouts", "Matrices of wgmma in shared memory: PTX ISA 9.7.15.5.1.2.", layouts),
-        ("wgmma_types", "Types of wgmma, and A in registers: PTX ISA 9.7.15.5.1.1.", types),
-        ("wgmma_scales", "scale-d, imm-scale and satfinite of wgmma: PTX ISA 9.7.15.5.2.", scales),
+        ("wgmma_k_major", "K-major matrices of wgmma in shared memory: PTX ISA 9.7.15.5.1.2.", k_major_layouts),
+        ("wgmma_mn_major", "MN-major matrices of wgmma in shared memory: PTX ISA 9.7.15.5.1.2.", mn_major_layouts),
+        ("wgmma_types", "Types of wgmma: PTX ISA 9.7.15.2.", lambda *to: in_memory(*to, WIDE)),
+        ("wgmma_bytes", "Types of wgmma with 8 bits: PTX ISA 9.7.15.2.", lambda *to: in_memory(*to, BYTES)),
+        ("wgmma_registers", "A of wgmma in registers: PTX ISA 9.7.15.5.1.1.", lambda *to: in_registers(*to, WIDE)),
+        ("wgmma_byte_registers", "A of 8 bits in registers: 9.7.15.5.1.1.", lambda *to: in_registers(*to, BYTES)),
+        ("wgmma_scales", "scale-d and imm-scale of wgmma: PTX ISA 9.7.15.5.2.", scales),
+        ("wgmma_saturation", "satfinite of wgmma: PTX ISA 9.7.15.5.2.", saturation),
     ):
         family = Family(name, about)
         cases(family, choice)
