@@ -95,11 +95,6 @@ class Footprint {
   std::array<std::uint64_t, kUnits / 64> words_ = {};
 };
 
-void touch(const AsyncIssue& issue, const std::vector<SharedRange>& ranges) {
-  for (const SharedRange& range : ranges)
-    touch_shared(issue, *issue.warp.block, range.offset, range.bytes, AccessKind::read);
-}
-
 void issue(Warp& warp, const Instruction& instruction, Mask mask, MatrixProduct run) {
   need_all_lanes(warp, instruction, mask);
   const MatrixForm form = form_of(instruction);
@@ -123,14 +118,14 @@ void issue(Warp& warp, const Instruction& instruction, Mask mask, MatrixProduct 
   if (!form.a_in_registers) {
     Footprint rows(operation.a, form.a, form.element_bytes);
     rows.add_rows(warp.index % kWarpgroupWarps * kSumRows, kSumRows);
-    touch(by, rows.ranges());
+    touch_shared(by, *warp.block, rows.ranges(), AccessKind::read);
   }
   if (shared.columns.empty()) {
     Footprint columns(operation.b, form.b, form.element_bytes);
     columns.add_rows(0, form.columns());
     shared.columns = columns.ranges();
   }
-  touch(by, shared.columns);
+  touch_shared(by, *warp.block, shared.columns, AccessKind::read);
   queue_matrix(warp, operation);
   count_tensor(warp, instruction, std::uint64_t{2} * kSumRows * form.columns() * form.depth());
 }

@@ -15,6 +15,12 @@ struct Agent {
   std::uint32_t time = 0;
 };
 
+/// Bytes of shared memory, from its start.
+struct SharedRange {
+  std::uint32_t offset = 0;
+  std::uint32_t bytes = 0;
+};
+
 /// An operation that is on its way.
 class AsyncOperation {
  public:

@@ -72,17 +72,25 @@ std::uint32_t agent_slot(Block& of, AgentKind kind, std::uint32_t which) {
 
 void touch_shared(const AsyncIssue& issue, Block& of, std::uint32_t offset, std::uint32_t bytes,
                   AccessKind kind) {
+  const SharedRange range{offset, bytes};
+  touch_shared(issue, of, {&range, 1}, kind);
+}
+
+void touch_shared(const AsyncIssue& issue, Block& of, std::span<const SharedRange> ranges, AccessKind kind) {
   const CheckedAccess checked = checked_of(issue, AccessSpace::shared, kind);
   const std::uint32_t size = of.grid.shared_bytes;
-  if (offset > size || bytes > size - offset)
-    checked.fail(FaultKind::out_of_bounds, issue.lane,
-                 checked.text(offset + kSharedBase) + " and " + std::to_string(bytes - 1) +
-                     " after it of shared memory, of which the block has " + std::to_string(size) + " from " +
-                     hex(kSharedBase));
+  for (const SharedRange& range : ranges)
+    if (range.offset > size || range.bytes > size - range.offset)
+      checked.fail(FaultKind::out_of_bounds, issue.lane,
+                   checked.text(range.offset + kSharedBase) + " and " + std::to_string(range.bytes - 1) +
+                       " after it of shared memory, of which the block has " + std::to_string(size) +
+                       " from " + hex(kSharedBase));
   if (!checked.checks().races && !checked.checks().unwritten) return;
   const BlockOrder::AsyncPoint point = point_of(issue);
   const SharedWatch watch{checked, of, touch_of(issue, kind), BlockOrder::async_viewer(point)};
-  each_line(issue.lane, offset, bytes, [&](const LaneGroup& group) { watch.line(group, true); });
+  for (const SharedRange& range : ranges)
+    each_line(issue.lane, range.offset, range.bytes,
+              [&](const LaneGroup& group) { watch.line(group, true); });
 }
 
 std::byte* touch_global(const AsyncIssue& issue, std::uint64_t address, std::uint32_t bytes,

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "emulator/machine/async_operation.h"
 #include "emulator/machine/cluster.h"
@@ -34,6 +35,8 @@ struct AsyncIssue {
 /// Throws Fault. A write counts as written from now on.
 void touch_shared(const AsyncIssue& issue, Block& of, std::uint32_t offset, std::uint32_t bytes,
                   AccessKind kind);
+/// The same for several ranges.
+void touch_shared(const AsyncIssue& issue, Block& of, std::span<const SharedRange> ranges, AccessKind kind);
 /// The same for global memory. Returns the host's address of the first byte. All bytes are of one allocation,
 /// or it faults.
 std::byte* touch_global(const AsyncIssue& issue, std::uint64_t address, std::uint32_t bytes, AccessKind kind);

@@ -124,6 +124,14 @@ bool BlockOrder::knows(const WarpOrder& warp, int lane, const Touch& before, int
   return holds(common_.known.plain) || (warp.threads != nullptr && holds((*warp.threads)[lane].known.plain));
 }
 
+BlockOrder::AsyncPoint::Earlier& BlockOrder::AsyncPoint::earlier_of(const Touch& touch) const {
+  for (Earlier& one : earlier)
+    if (one.time == touch.time && one.warp == touch.warp() && one.block == touch.block) return one;
+  Earlier& replaced = earlier[next++ % earlier.size()];
+  replaced = {.block = touch.block, .warp = touch.warp(), .time = touch.time};
+  return replaced;
+}
+
 /// Reads have their values when they end, so a write of the async proxy may follow them without a proxy
 /// fence.
 bool BlockOrder::ordered_for_async(const void* context, const Touch& before, const Touch&, unsigned parts,
@@ -131,20 +139,30 @@ bool BlockOrder::ordered_for_async(const void* context, const Touch& before, con
   const auto& point = *static_cast<const AsyncPoint*>(context);
   Touch thread;
   thread.place(parts, LanePattern::of(point.lane, LanePattern::kOneLane));
-  if (before.by_agent() || !before.writes())
+  const auto by_thread = [&] {
     return point.order->viewer(point.warp).ordered(before, thread, parts, bytes_of_part);
-  const WarpOrder& warp = point.order->warps_[point.warp];
-  const auto holds = [&](const KnowledgePtr& known) {
-    if (known == nullptr) return false;
-    if (before.mixed()) return known->has_some(before.block, before.warp(), before.time);
-    return each_byte(before, thread, parts, bytes_of_part, [&](int byte) {
-      return known->has(before.block, before.warp(), static_cast<std::uint32_t>(before.lane_at(byte)),
-                        before.time);
-    });
   };
-  return holds(point.order->common_.known.proxied) ||
-         (warp.threads != nullptr &&
-          holds((*warp.threads)[static_cast<std::size_t>(point.lane)].known.proxied));
+  if (!before.by_agent() && !before.writes()) return by_thread();
+  AsyncPoint::Earlier& earlier = point.earlier_of(before);
+  if (before.by_agent()) {
+    if (earlier.lanes == 0 && by_thread()) earlier.lanes = kAllLanes;
+    return earlier.lanes != 0;
+  }
+  const WarpOrder& warp = point.order->warps_[point.warp];
+  const auto holds = [&](const KnowledgePtr& known, std::uint32_t lane) {
+    if (known == nullptr) return false;
+    return before.mixed() ? known->has_some(before.block, before.warp(), before.time)
+                          : known->has(before.block, before.warp(), lane, before.time);
+  };
+  return each_byte(before, thread, parts, bytes_of_part, [&](int byte) {
+    const auto lane = static_cast<std::uint32_t>(before.lane_at(byte));
+    if ((earlier.lanes >> lane & 1) != 0) return true;
+    const bool known = holds(point.order->common_.known.proxied, lane) ||
+                       (warp.threads != nullptr &&
+                        holds((*warp.threads)[static_cast<std::size_t>(point.lane)].known.proxied, lane));
+    if (known && !before.mixed()) earlier.lanes |= Mask{1} << lane;
+    return known;
+  });
 }
 
 bool BlockOrder::ordered_by_knowledge(const void* context, const Touch& before, const Touch& now,

@@ -147,6 +147,19 @@ class BlockOrder {
     const BlockOrder* order = nullptr;
     std::uint32_t warp = 0;
     int lane = 0;
+
+    /// Those who touched memory, as lanes of a warp or as an agent, and are known to come before: what is
+    /// known does not change while an operation is issued.
+    struct Earlier {
+      std::uint32_t block = 0;
+      std::uint32_t warp = 0;
+      std::uint32_t time = 0;
+      Mask lanes = 0;
+    };
+    mutable std::array<Earlier, 8> earlier = {};
+    mutable std::size_t next = 0;  ///< of `earlier` to be replaced
+
+    [[nodiscard]] Earlier& earlier_of(const Touch& touch) const;
   };
   [[nodiscard]] static Viewer async_viewer(const AsyncPoint& point) {
     return {.block = kNobody, .context = &point, .slow = ordered_for_async};

@@ -164,7 +164,7 @@ class Touches {
   /// is dropped; of reads that no order relates two are kept, of two warps. Where `now` races with a touch,
   /// that goes to `other`.
   [[nodiscard]] Added add(Touch now, const Viewer& viewer, Touch& other) {
-    if (!now.writes())
+    if (!now.writes() && !now.by_agent())  // of an agent, others may have issued the earlier one
       for (const Touch& touch : all())
         if (touch.repeats(now)) return Added::yes;
     int readers = 0;

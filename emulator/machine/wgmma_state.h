@@ -5,6 +5,7 @@
 #include <deque>
 #include <vector>
 
+#include "emulator/machine/async_operation.h"
 #include "emulator/program/program.h"
 
 /// wgmma on its way (PTX ISA 9.7.15), as a block keeps it.
@@ -47,12 +48,6 @@ struct WarpMatrix {
   std::uint32_t awaited = 0;    ///< groups whose end the warp knows of
   bool suspended = false;       ///< it waits for a group that another warp has not committed
   std::vector<AsyncRegister> registers;
-};
-
-/// Bytes of shared memory, from its start.
-struct SharedRange {
-  std::uint32_t offset = 0;
-  std::uint32_t bytes = 0;
 };
 
 /// What all warps of a warpgroup must execute alike.

@@ -141,6 +141,35 @@ TEST_CASE("a wgmma that reads what threads wrote without a proxy fence is a race
   CHECK(kernel_of("mov.u32 %r11, s;\n" + rest).always(FaultKind::unwritten_read));
 }
 
+TEST_CASE("each warp of a warpgroup must wait for what a wgmma reads") {
+  // A is in registers, B is the same for all. Warp 4 fills the matrices, 256 bytes a thread; an mbarrier
+  // tells the others, of which `some` look at it.
+  const auto kernel = [](const std::string& some) {
+    std::string fill =
+        "sub.u32 %r12, %r0, 128;\nshl.b32 %r12, %r12, 8;\nmov.u32 %r11, s;\nadd.u32 %r11, %r11, %r12;\n";
+    for (int at = 0; at < 256; at += 16)
+      fill += "st.shared.v4.b32 [%r11+" + std::to_string(at) + "], {%r10, %r10, %r10, %r10};\n";
+    Kernel made(
+        kRegisters + "setp.eq.u32 %p1, %r0, 0;\n@%p1 mbarrier.init.shared::cta.b64 [b], 32;\nbar.sync 0;\n" +
+            "setp.gt.u32 %p1, %r0, 127;\n@%p1 bra FILL;\n" + some + "@%p2 bra MULTIPLY;\n" +
+            "W: mbarrier.try_wait.parity.shared::cta.b64 %p3, [b], 0;\n@!%p3 bra W;\nMULTIPLY: " + kFence +
+            multiply_registers() + kCommit + wait(0) + "bra END;\nFILL: " + fill +
+            "fence.proxy.async;\nmbarrier.arrive.shared::cta.b64 %rd8, [b];\nEND: ",
+        ".shared .align 1024 .b8 s[8192];\n.shared .align 8 .b64 b;");
+    made.threads = 160;
+    static_cast<void>(made.zeros(64));
+    return made;
+  };
+  // The warp that does not wait comes after the others.
+  const std::string late =
+      "mov.u32 %r20, 0;\n@!%p2 bra GO;\nLATE: add.u32 %r20, %r20, 1;\nsetp.lt.u32 %p4, %r20, 5000;\n@%p4 bra "
+      "LATE;\n"
+      "GO: ";
+  CHECK(kernel("mov.pred %p2, 0;\n" + late).clean());
+  for (int warp = 0; warp < 4; ++warp)
+    CHECK(kernel("setp.eq.u32 %p2, %r9, " + std::to_string(warp) + ";\n" + late).always_races());
+}
+
 TEST_CASE("what a wgmma reads may be overwritten after the wait for it alone") {
   CHECK(after_fill(kFence + multiply() + kCommit + "bar.sync 0;\n" + kFill).always(FaultKind::race));
   CHECK(
