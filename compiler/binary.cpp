@@ -18,13 +18,13 @@
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
-// image and its workspace for each of a batch. A reader knows one version: what stores Binaries has the
-// compiler's digest in the key.
+// image and its workspace for each of a batch, version 11 the order of a tensor map's rows. A reader knows
+// one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 10;
+constexpr std::uint32_t kVersion = 11;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -116,9 +116,10 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(map.box_length);
   out.put(map.box_rows);
   out.put(map.swizzle_bytes);
+  out.put(map.run);
   out.put(map.l2_bytes);
 }
-constexpr std::size_t kTensorMapBytes = 42;
+constexpr std::size_t kTensorMapBytes = 46;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
 bool can_be_encoded(const TensorMap& map) {
@@ -137,7 +138,10 @@ bool can_be_encoded(const TensorMap& map) {
   const bool strided = within(map.stride, 0, (kStrideEnd - 1) / bytes) && map.stride * bytes % kUnit == 0;
   const bool boxed = within(map.box_length, 1, kMostBox) && within(map.box_rows, 1, kMostBox) &&
                      map.box_length * bytes % kUnit == 0;
-  return is_pointer(map.operand) && within(map.row_length, 0, kMostExtent) &&
+  const bool ordered = one_of(map.run, {0, 4, 8}) &&
+                       (map.run == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.run) == 0 &&
+                                         map.box_rows % (4 * map.run) == 0));
+  return is_pointer(map.operand) && ordered && within(map.row_length, 0, kMostExtent) &&
          within(map.rows, 0, kMostExtent) && has_stride && strided && boxed &&
          one_of(map.swizzle_bytes, {0, 32, 64, 128}) && one_of(map.l2_bytes, {0, 64, 128, 256}) &&
          (map.swizzle_bytes == 0 || map.box_length * bytes <= map.swizzle_bytes);
@@ -153,6 +157,7 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.box_length = in.get<std::int32_t>();
   map.box_rows = in.get<std::int32_t>();
   map.swizzle_bytes = in.get<std::int32_t>();
+  map.run = in.get<std::int32_t>();
   map.l2_bytes = in.get<std::int32_t>();
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;

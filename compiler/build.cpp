@@ -12,6 +12,7 @@
 #include "compiler/cpu/object.h"
 #include "compiler/cpu/sddmm.h"
 #include "compiler/cuda/emit.h"
+#include "compiler/cuda/families.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
@@ -67,13 +68,14 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
 }
 
 void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolchain) {
-  const auto nvrtc = cuda::find_nvrtc(toolchain, binary.target.arch);
-  cuda::NvrtcOutput output = nvrtc->compile(source.text, binary.target.arch);
+  const std::string arch = cuda::code_arch(binary.target, binary.plan);
+  const auto nvrtc = cuda::find_nvrtc(toolchain, arch);
+  cuda::NvrtcOutput output = nvrtc->compile(source.text, arch);
   binary.code = std::move(output.cubin);
   binary.ptx = std::move(output.ptx);
   binary.log = std::move(output.log);
   binary.compiler = nvrtc->name();
-  binary.options = cuda::Nvrtc::options(binary.target.arch);
+  binary.options = cuda::Nvrtc::options(arch);
   for (Entry& entry : binary.entries) {
     entry.resources = {};
     for (const std::string& pass : entry.passes)

@@ -281,6 +281,13 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
   }
 }
 
+/// The threads that combine the parts of an item: those of a CTA. A family that has others for it says so of
+/// its Tile.
+template <class Tile>
+struct Team {
+  __device__ static __forceinline__ void sync() { __syncthreads(); }
+};
+
 /// Writes the accumulators of one part of a split item to the workspace. Returns true in the CTA that arrives
 /// last: its tile then holds part 0 + part 1 + … in this order, whatever the order of arrival, and the item's
 /// counter is zero again. No CTA waits for another.
@@ -314,12 +321,12 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
       ptx::store_global(own + first * kHolders, piece);
     }
   }
-  __syncthreads();
+  Team<Tile>::sync();
   // The barrier orders the partial sums of all threads before the atomic, which publishes them, and in the
   // last CTA it orders those of the others before what follows the next barrier.
   if (thread == 0)
     last = ptx::add_acquire_release(counters + split.counter, 1) + 1 == static_cast<unsigned>(split.parts);
-  __syncthreads();
+  Team<Tile>::sync();
   if (!last) return false;
   if (thread == 0) counters[split.counter] = 0;
   if (!holds) return true;

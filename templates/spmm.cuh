@@ -121,6 +121,30 @@ __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Ta
   ptx::let_next_launch_begin();
 }
 
+/// How many elements, or rows, of an operand precede those of a batch tile.
+template <class Config>
+__device__ __forceinline__ long long ahead_of(int batch_tile, long long stride) {
+  const long long first = static_cast<long long>(batch_tile) * Config::tile_n;
+  return Config::feature_major ? first : first * stride;
+}
+
+/// Where the outputs of a batch tile of `rows` rows in all are written.
+template <class Config>
+__device__ __forceinline__ Destination<Config> destination_of(typename Config::Output::Element* y,
+                                                              long long y_stride, void* workspace, int rows,
+                                                              int batch_tile, const Images<Config>& images,
+                                                              const EpilogueArguments<Config>& epilogue) {
+  const auto ahead = [=](long long stride) {
+    return scatters<Config>() ? 0 : ahead_of<Config>(batch_tile, stride);
+  };
+  const int first = batch_tile * Config::tile_n;
+  Destination<Config> to{y + ahead(y_stride), y_stride,   first,  rows - first,
+                         workspace,           batch_tile, images, epilogue};
+  to.epilogue.residual += ahead(epilogue.residual_stride);
+  if constexpr (Config::lstm) move_to_tile<Config>(to.epilogue.cell, static_cast<long long>(first));
+  return to;
+}
+
 /// The work of one CTA: worker blockIdx.x and batch tiles blockIdx.y, blockIdx.y + gridDim.y, …
 ///
 /// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows
@@ -139,19 +163,22 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
   if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, worker, w, epilogue.v);
   for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
        batch_tile += static_cast<int>(gridDim.y)) {
-    const long long first_n = static_cast<long long>(batch_tile) * Config::tile_n;
-    const int first = static_cast<int>(first_n);
-    const int valid = rows - first;
-    const auto ahead = [=](long long stride) { return Config::feature_major ? first_n : first_n * stride; };
-    const auto of_x = [=](long long stride) { return Config::convolves ? 0 : ahead(stride); };
-    const auto of_y = [=](long long stride) { return scatters<Config>() ? 0 : ahead(stride); };
-    const Source<Config> from{
-        x + of_x(x_stride), w,     epilogue.v, epilogue.gates, epilogue.z + of_x(epilogue.z_stride), x_stride,
-        epilogue.z_stride,  first, valid,      images};
-    Destination<Config> to{y + of_y(y_stride), y_stride,   first,  valid,
-                           workspace,          batch_tile, images, epilogue};
-    to.epilogue.residual += of_y(epilogue.residual_stride);
-    if constexpr (Config::lstm) move_to_tile<Config>(to.epilogue.cell, first_n);
+    const int first = batch_tile * Config::tile_n;
+    const auto of_x = [=](long long stride) {
+      return Config::convolves ? 0 : ahead_of<Config>(batch_tile, stride);
+    };
+    const Source<Config> from{x + of_x(x_stride),
+                              w,
+                              epilogue.v,
+                              epilogue.gates,
+                              epilogue.z + of_x(epilogue.z_stride),
+                              x_stride,
+                              epilogue.z_stride,
+                              first,
+                              rows - first,
+                              images};
+    const Destination<Config> to =
+        destination_of<Config>(y, y_stride, workspace, rows, batch_tile, images, epilogue);
     compute_share<Config, Operands, Tile>(table, worker, from, to);
     __syncthreads();  // the copies of the next tile overwrite what slower threads still read
   }

@@ -39,6 +39,10 @@ template <class Computed>
   return text;
 }
 
+/// What the kernels of a plan are compiled for: the target's architecture, or the one that a family of theirs
+/// needs instructions of: sm_90a for sm_90.
+[[nodiscard]] std::string code_arch(const Target& target, const Plan& plan);
+
 /// Whether kernels of a variant multiply on tensor cores. `ieee`: float32 with math ieee.
 [[nodiscard]] bool on_tensor_cores(Variant variant, bool ieee);
 

@@ -66,6 +66,9 @@ struct Family {
   /// Throws `invalid_argument` where the config's numbers do not go together.
   Instance (*instantiate)(const Computed&, const Target&, const Config&);
   const CudaTuning<Computed, Costs>* tuning;
+  /// The only architecture whose instructions its code is made of ("sm_90a"); empty: every one it computes
+  /// for.
+  std::string_view specific_arch = {};
 };
 using SpmmTuning = CudaTuning<Spmm, LoopCosts>;
 using SpmmFamily = Family<Spmm, LoopCosts>;

@@ -13,6 +13,7 @@ enum class Variant : std::uint8_t {
   mma,     ///< tensor cores: f16, bf16, and f32 rounded to tf32, summed in float32
   stream,  ///< small batches, all types: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
+  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; f16 and bf16, blocks of 64 and more
 };
 struct NamedVariant {
   Variant value;
@@ -21,7 +22,9 @@ struct NamedVariant {
 /// Every variant, in the order of the enumerators: configs are written and read by it, and a stored Binary is
 /// checked against its last row.
 inline constexpr NamedVariant kVariants[] = {
-    {Variant::simt, "simt"}, {Variant::mma, "mma"}, {Variant::stream, "stream"}, {Variant::vector, "vector"}};
+    {Variant::simt, "simt"},     {Variant::mma, "mma"},     {Variant::stream, "stream"},
+    {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"},
+};
 [[nodiscard]] std::string_view name(Variant variant);
 
 /// Where the coordinates of the schedule live.

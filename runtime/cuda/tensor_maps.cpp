@@ -99,6 +99,18 @@ TensorMaps::TensorMaps(const Context& context, const Entry& entry) : kernel_(ent
   }
 }
 
+TensorMaps::Dimensions TensorMaps::dimensions_of(const TensorMap& map, const Matrix& matrix) {
+  const auto length = static_cast<cuuint32_t>(map.box_length);
+  const auto rows = static_cast<cuuint32_t>(map.box_rows);
+  if (map.run == 0) return {2, {matrix.extents[0], matrix.extents[1]}, {matrix.row_bytes}, {length, rows}};
+  // Halves, lanes and pairs of a lane's rows are dimensions of their own, in the order of their places.
+  const auto run = static_cast<cuuint32_t>(map.run);
+  return {kMostDimensions,
+          {matrix.extents[0], 2, 4, run / 2, matrix.extents[1] / (4 * run)},
+          {matrix.row_bytes, run * matrix.row_bytes, 2 * matrix.row_bytes, 4 * run * matrix.row_bytes},
+          {length, 2, 4, run / 2, rows / (4 * run)}};
+}
+
 TensorMaps::Matrix TensorMaps::matrix_of(const Recipe& recipe, const Launch& launch) {
   const TensorMap& map = recipe.map;
   const auto extent = [&](std::int64_t fixed) {
@@ -113,7 +125,7 @@ TensorMaps::Matrix TensorMaps::matrix_of(const Recipe& recipe, const Launch& lau
 void TensorMaps::encode(const Context& context, const Launch& launch, std::span<CUtensorMap> maps) const {
   for (std::size_t i = 0; i < recipes_.size(); ++i) {
     const Matrix matrix = matrix_of(recipes_[i], launch);
-    if (matrix.extents[0] == 0 || matrix.extents[1] == 0) {
+    if (matrix.extents[0] == 0 || matrix.extents[1] == 0 || matrix.address == nullptr) {
       maps[i] = {};
       continue;
     }
@@ -125,13 +137,13 @@ void TensorMaps::encode(const Context& context, const Launch& launch, std::span<
 
 CUresult TensorMaps::encode(const Context& context, const Recipe& recipe, const Matrix& matrix,
                             CUtensorMap& map) const {
-  const cuuint32_t box[2] = {static_cast<cuuint32_t>(recipe.map.box_length),
-                             static_cast<cuuint32_t>(recipe.map.box_rows)};
-  constexpr cuuint32_t kEveryElement[2] = {1, 1};
+  const Dimensions dimensions = dimensions_of(recipe.map, matrix);
+  constexpr cuuint32_t kEveryElement[kMostDimensions] = {1, 1, 1, 1, 1};
   return context.api().tensor_map_encode_tiled(
-      &map, recipe.type, 2, matrix.address, matrix.extents, &matrix.row_bytes, box, kEveryElement,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(recipe.map.swizzle_bytes),
-      l2_promotion_of(recipe.map.l2_bytes), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      &map, recipe.type, dimensions.count, matrix.address, dimensions.extents.data(),
+      dimensions.strides.data(), dimensions.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      swizzle_of(recipe.map.swizzle_bytes), l2_promotion_of(recipe.map.l2_bytes),
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 void TensorMaps::fail(const Context& context, CUresult result, std::size_t index, const Matrix& matrix,

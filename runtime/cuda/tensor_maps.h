@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,10 +37,19 @@ class TensorMaps {
   /// What a launch fills in.
   struct Matrix {
     void* address;
-    cuuint64_t extents[2];  ///< of a row, and rows
-    cuuint64_t row_bytes;   ///< from one row to the next
+    std::array<cuuint64_t, 2> extents;  ///< of a row, and rows
+    cuuint64_t row_bytes;               ///< from one row to the next
+  };
+  static constexpr cuuint32_t kMostDimensions = 5;
+  /// As cuTensorMapEncodeTiled takes them, the innermost first.
+  struct Dimensions {
+    cuuint32_t count;
+    std::array<cuuint64_t, kMostDimensions> extents;
+    std::array<cuuint64_t, kMostDimensions - 1> strides;  ///< in bytes, of all but the innermost
+    std::array<cuuint32_t, kMostDimensions> box;
   };
 
+  [[nodiscard]] static Dimensions dimensions_of(const TensorMap& map, const Matrix& matrix);
   [[nodiscard]] static Matrix matrix_of(const Recipe& recipe, const Launch& launch);
   [[nodiscard]] CUresult encode(const Context& context, const Recipe& recipe, const Matrix& matrix,
                                 CUtensorMap& map) const;

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "compiler/cuda/family.h"
+#include "compiler/cuda/refusal.h"
+#include "compiler/cuda/types.h"
+#include "compiler/cuda/wgmma_shape.h"
+#include "compiler/cuda/wgmma_tuning.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kLeastBlock = 64;
+
+void validate(const Spmm& problem, const Target& target) {
+  const auto refuse_unless = [](bool works, const std::string& why) {
+    if (!works) refuse(why + "; variant mma would work");
+  };
+  refuse_unless(target.compute_capability() == 90,
+                fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
+  refuse_unless(problem.dtype == DType::f16 || problem.dtype == DType::bf16,
+                fmt::format("variant wgmma multiplies f16 and bf16, not {}", name(problem.dtype)));
+  refuse_unless(problem.block.out % kLeastBlock == 0 && problem.block.in % kLeastBlock == 0,
+                fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
+                            to_string(problem.weight_block())));
+  refuse_unless(!problem.feature_major(),
+                fmt::format("variant wgmma reads batch-major activations, not {}", name(problem.order)));
+  refuse_unless(
+      problem.cut_in == 0,
+      fmt::format("variant wgmma reads whole blocks of features, not {} of them", problem.in_features()));
+  refuse_unless(
+      problem.alignment == 16,
+      fmt::format("variant wgmma reads activations that are aligned to 16 bytes, not {}", problem.alignment));
+  refuse_unless(!problem.gates && problem.derivative == Activation::none,
+                "variant wgmma has neither gates nor a derivative");
+  refuse_unless(!problem.correlation, "variant wgmma computes linear layers, no convolutions");
+  refuse_unless(problem.weights() <= 2,
+                fmt::format("variant wgmma multiplies with one or two weights, not {}", problem.weights()));
+}
+
+/// Of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its columns;
+/// where blocks are read by columns, of as many rows.
+TensorMap map_of_weight(const Spmm& problem, Argument weight, const WgmmaShape& shape) {
+  const BlockShape block = problem.weight_block();
+  const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));
+  return {.operand = weight,
+          .type = problem.dtype,
+          .row_length = block.in,
+          .rows = std::max<std::int64_t>(problem.layout.blocks(), 1) * block.out,
+          .stride = block.in,
+          .box_length = length,
+          .box_rows = problem.by_columns() ? length : block.out,
+          .swizzle_bytes = kWgmmaLineBytes,
+          .run = problem.by_columns() ? 0 : shape.run};
+}
+
+std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, const WgmmaShape& shape) {
+  const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));
+  std::vector<TensorMap> maps{{.operand = Argument::x,
+                               .type = problem.dtype,
+                               .row_length = problem.in_features(),
+                               .box_length = length,
+                               .box_rows = config.tile_n,
+                               .swizzle_bytes = kWgmmaLineBytes},
+                              map_of_weight(problem, Argument::w, shape)};
+  if (problem.weights() > 1) maps.push_back(map_of_weight(problem, Argument::v, shape));
+  return maps;
+}
+
+Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
+  const WgmmaShape shape = wgmma_shape(problem, target, config);
+  Instance instance;
+  instance.threads = shape.threads;
+  instance.chunk = shape.chunk;
+  instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
+  instance.tensor_maps = tensor_maps(problem, config, shape);
+  Declarations& members = instance.declarations;
+  members.type("Product", fmt::format("sparsekiln::{}", product_of(problem.dtype)));
+  members.type("Element", "Product::Element");
+  members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
+  members.number("stages", shape.stages_x, "tiles of x");
+  members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
+  members.number("run", shape.run, "neighboring outputs of a thread");
+  members.flag("bf16", problem.dtype == DType::bf16);
+  return instance;
+}
+
+}  // namespace
+
+extern const SpmmFamily kSpmmWgmma;
+const SpmmFamily kSpmmWgmma{Variant::wgmma,    "spmm_wgmma", Arithmetic::tensor_cores, validate, instantiate,
+                            &kSpmmWgmmaTuning, "sm_90a"};
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,67 @@
+#include "compiler/cuda/wgmma_shape.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "compiler/cuda/multiprocessor.h"
+#include "compiler/cuda/refusal.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kMostStages = 8;
+constexpr std::int32_t kMostColumns = 256;  ///< of a wgmma
+
+void check_numbers(const Spmm& problem, const Config& config) {
+  if (config.tile_n != 128 && config.tile_n != 256)
+    refuse(config, "variant wgmma shares a tile out to two warpgroups: tile_n is 128 or 256");
+  if (config.warps != kWgmmaWarps)
+    refuse(config, fmt::format("variant wgmma has three warpgroups: warps={} would work", kWgmmaWarps));
+  if (config.stages < 2 || config.stages > kMostStages)
+    refuse(config, fmt::format("stages is 2 to {}", kMostStages));
+  if (config.tile_out != 0)
+    refuse(config, "a warpgroup of variant wgmma has all outputs of a tile: tile_out=0 would work");
+  if (config.operand_a != OperandA::x)
+    refuse(config, "batch rows are the rows of variant wgmma's products: operand_a=x would work");
+  if (config.table == TableForm::unrolled)
+    refuse(config, "one thread of variant wgmma reads the schedule; table=constant would work");
+  if (config.table == TableForm::attached)
+    refuse(config, "variant wgmma is compiled for a layout; variant mma would work with attached tables");
+  if (const std::int32_t outputs = problem.block.out * config.merge; outputs > kMostColumns)
+    refuse(config, fmt::format("an output tile has up to {} outputs here, not {}; {} would work",
+                               kMostColumns, outputs, config.merge > 1 ? "merge=1" : "variant mma"));
+}
+
+}  // namespace
+
+WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& config) {
+  check_numbers(problem, config);
+  const std::int32_t tiles = config.rows * problem.weights();
+  const std::int64_t bytes_x = std::int64_t{config.tile_n} * kWgmmaLineBytes;
+  const std::int64_t bytes_w = std::int64_t{problem.block.out} * config.merge * kWgmmaLineBytes;
+  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;
+  WgmmaShape shape;
+  const auto value_bytes = static_cast<std::int32_t>(size_of(problem.out_dtype));
+  shape.run = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
+  shape.chunk.parts = problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / kWgmmaLineBytes;
+  shape.stages_x = config.stages;
+  // As many blocks as may be multiplied with the tiles of x; where memory is short, as many as there are
+  // tiles.
+  shape.stages_w = config.stages * tiles;
+  const auto bytes = [&] { return shape.stages_x * bytes_x + shape.stages_w * bytes_w; };
+  while (bytes() > most_bytes && shape.stages_w > config.stages) --shape.stages_w;
+  shape.shared_bytes = bytes();
+  if (shape.shared_bytes > most_bytes)
+    refuse(config,
+           fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",
+                       shape.shared_bytes, most_bytes));
+  shape.sums = tiles * config.merge * problem.block.out * config.tile_n / (32 * 8);
+  if (shape.sums > kMostWgmmaSums)
+    refuse(config, fmt::format("a thread would hold {} sums, more than the {} that its registers are shared "
+                               "out for; a smaller tile_n, rows=1 or merge=1 would work",
+                               shape.sums, kMostWgmmaSums));
+  return shape;
+}
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,55 @@
+#include "compiler/cuda/wgmma_tuning.h"
+
+#include <algorithm>
+
+#include "compiler/cuda/wgmma_shape.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
+  constexpr double kWarps = 8;  // that multiply
+  const WgmmaShape shape = wgmma_shape(problem, target, config);
+  const std::int32_t outputs = problem.block.out * config.merge;
+  const std::int32_t subtiles = config.tile_n / 64;
+  constexpr std::int32_t kSteps = 4;  // of 16 k's in a chunk
+  LoopCosts costs;
+  costs.threads = shape.threads;
+  costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
+  costs.shared_bytes = shape.shared_bytes + kWgmmaStaticShared;
+  costs.shape = shape.chunk;
+  costs.chunk_products = std::int64_t{subtiles} * kSteps * outputs / 8 * 4;  // as many m16n8k16
+  costs.chunk_shared_bytes = std::int64_t{kWgmmaLineBytes} * (config.tile_n + outputs) +
+                             std::int64_t{subtiles} * kWgmmaLineBytes * (64 + outputs);
+  costs.begin = kWarps * 100;
+  costs.chunk = kWarps * (40 + kSteps * subtiles / 2);
+  costs.load = 10;
+  costs.item = kWarps * 0.4 * shape.sums;
+  costs.store = kWarps * 16;
+  const double packed = if_it(problem.out_dtype != DType::f32, 1.7);
+  costs.entries = kWarps * shape.sums * (7 + packed + value_costs(problem) / problem.weights()) * kEntries /
+                  config.tile_n;
+  costs.part = kWarps * (32 + 1.6 * shape.sums);
+  return costs;
+}
+
+const char* rejection(const Spmm& problem, const Target& target, const Config&) {
+  if (problem.ieee()) return kOtherArithmetic;
+  return target.compute_capability() == 90 ? nullptr : "wgmma is for sm_90";
+}
+
+}  // namespace
+
+const SpmmTuning kSpmmWgmmaTuning{{.variant = Variant::wgmma,
+                                   .axes = {.tile_n = {128, 256},
+                                            .tile_out = {0},
+                                            .stages = {3, 4, 6},
+                                            .warps = {kWgmmaWarps},
+                                            .split = {1},
+                                            .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},
+                                            .table = {TableForm::constant, TableForm::global},
+                                            .operand_a = {OperandA::x}},
+                                   .rejection = rejection},
+                                  loop_costs};
+
+}  // namespace sparsekiln::cuda

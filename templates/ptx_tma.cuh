@@ -1,0 +1,46 @@
+#pragma once
+
+#include "tensor_map.cuh"
+
+// Wrappers of copies by the copy engine of sm_90, TMA (PTX ISA, "Data Movement and Conversion Instructions:
+// cp.async.bulk.tensor"). One thread queues the copy of a whole box.
+
+namespace sparsekiln::ptx {
+
+/// True for one thread of a warp, whose threads all call this.
+__device__ __forceinline__ bool is_elected() {
+  unsigned elected;
+  asm volatile(
+      "{\n\t.reg .pred elected;\n\telect.sync _|elected, 0xffffffff;\n\tselp.b32 %0, 1, 0, elected;\n\t}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+/// Fetches a map, which the first copy by it waits for.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+/// Queues a copy of the box whose first element is `column` of `row`, and whose bytes arrive on `barrier`.
+/// What is outside of the matrix becomes zeros, and counts.
+__device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, int column, int row,
+                                         unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "%3}], [%4];" ::"r"(shared),
+      "l"(&map), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+/// The same of a map whose rows come in an order of their own (sparsekiln::TensorMap::run): `span` counts the
+/// rows that are exchanged with one another.
+__device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorMap& map, int column, int span,
+                                                  unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%3, %3, %4}], [%5];" ::"r"(shared),
+      "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace sparsekiln::ptx

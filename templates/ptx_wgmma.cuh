@@ -1,0 +1,98 @@
+#pragma once
+
+// Wrappers of the tensor cores' asynchronous instructions of sm_90a (PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Multiply-Accumulate Instructions"), which all four warps of a warpgroup execute together. Operands
+// are in shared memory, where a descriptor says they are; sums are registers, which nothing may read or write
+// between the first product and the wait for its group.
+
+namespace sparsekiln::ptx {
+
+/// Lets the products that follow use registers that were written before.
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// Closes a group of queued products.
+__device__ __forceinline__ void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `kPending` groups are incomplete.
+template <int kPending>
+__device__ __forceinline__ void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Moves registers from a warpgroup that needs few to those that need many: each takes part of what the CTA
+/// was launched with. Every warp of the warpgroup calls this, and waits until there are as many.
+template <int kRegisters>
+__device__ __forceinline__ void release_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void acquire_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 16 elements of k. A and B are descriptors;
+// kRows is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0. If `add` is 0, sums
+// are overwritten. The text of an instruction has to be a literal that names each register, so it takes
+// macros.
+
+#define SPARSEKILN_SUMS_8(i)                                                                 \
+  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
+      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
+#define SPARSEKILN_SUMS_32(i) \
+  SPARSEKILN_SUMS_8(i), SPARSEKILN_SUMS_8(i + 8), SPARSEKILN_SUMS_8(i + 16), SPARSEKILN_SUMS_8(i + 24)
+
+#define SPARSEKILN_PRODUCT(types, columns, registers, a_at, b_at, add_at, rows_at, ...)                      \
+  asm volatile("{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %" add_at                                         \
+               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns "k16.f32." types " " registers ", %" a_at \
+               ", %" b_at ", adds, 1, 1, 0, %" rows_at ";\n\t}"                                              \
+               : __VA_ARGS__                                                                                 \
+               : "l"(a), "l"(b), "r"(add), "n"(kRows))
+
+#define SPARSEKILN_PRODUCTS(count, ...)                                                    \
+  template <bool kBf16, int kRows>                                                         \
+  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a, \
+                                                unsigned long long b, int add) {           \
+    if constexpr (kBf16)                                                                   \
+      SPARSEKILN_PRODUCT("bf16.bf16", __VA_ARGS__);                                        \
+    else                                                                                   \
+      SPARSEKILN_PRODUCT("f16.f16", __VA_ARGS__);                                          \
+  }
+
+SPARSEKILN_PRODUCTS(
+    32, "64",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}",
+    "32", "33", "34", "35", SPARSEKILN_SUMS_32(0))
+SPARSEKILN_PRODUCTS(
+    64, "128",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+    "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+    "%59, %60, %61, %62, %63}",
+    "64", "65", "66", "67", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32))
+SPARSEKILN_PRODUCTS(
+    96, "192",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+    "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+    "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
+    "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}",
+    "96", "97", "98", "99", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64))
+SPARSEKILN_PRODUCTS(
+    128, "256",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
+    "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
+    "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
+    "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
+    "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "
+    "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}",
+    "128", "129", "130", "131", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64),
+    SPARSEKILN_SUMS_32(96))
+
+#undef SPARSEKILN_PRODUCTS
+#undef SPARSEKILN_PRODUCT
+#undef SPARSEKILN_SUMS_32
+#undef SPARSEKILN_SUMS_8
+
+}  // namespace sparsekiln::ptx

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "ptx_mbarrier.cuh"
+#include "ptx_tma.cuh"
+#include "schedule.cuh"
+
+// The stages of shared memory between the copy engine and the tensor cores of sm_90.
+//
+// Tiles of x and blocks of W are in two rings, since several blocks may be multiplied with one tile. Both are
+// rows of 128 bytes along k, of which eight are a swizzled unit (SWIZZLE_128B of tensor maps and of wgmma).
+// Blocks that are read by columns have rows of 128 bytes along the outputs instead, one for each k, and are
+// in as many boxes, one after the other. Each place of a ring has two barriers:
+//
+//   full    the producer has said how many bytes come, and all of them have arrived
+//   empty   each warp that multiplies has arrived, once its products that read the place are complete
+//
+// The producer waits for `empty`, says what it expects on `full`, and queues the copies; the warps that
+// multiply wait for `full`. docs/hopper.md has a picture.
+
+namespace sparsekiln {
+
+/// A place of a ring, and in which round it is used: even (0) or odd (1). The first is in round 0; before it
+/// comes the last place in an odd round.
+template <int kPlaces>
+struct RingPlace {
+  int place;
+  unsigned parity;
+
+  __device__ static __forceinline__ RingPlace first() { return {0, 0}; }
+  __device__ static __forceinline__ RingPlace before_first() { return {kPlaces - 1, 1}; }
+
+  __device__ __forceinline__ void advance() {
+    if (++place == kPlaces) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// The rings of a CTA.
+template <class Config>
+struct TmaRings {
+  using Element = typename Config::Element;
+  enum : int {
+    kLineBytes = 128,
+    kLine = kLineBytes / int{sizeof(Element)},  ///< elements
+    kDepth = kLine,                             ///< k's of a chunk
+    kSegments = Config::block_in / kDepth,      ///< of a block, each of them a chunk
+    kOutputs = Config::block_out * Config::merge,
+    kPlacesX = Config::stages,
+    kPlacesW = Config::stages_w,
+    kBytesX = Config::tile_n * kLineBytes,
+    kBytesW = kOutputs * kLineBytes,
+    kBoxesW = Config::by_columns ? kOutputs / kLine : int{Config::merge},
+    kBytesBox = kBytesW / kBoxesW,
+    kReaders = 8,  ///< warps that multiply
+  };
+  using PlaceX = RingPlace<kPlacesX>;
+  using PlaceW = RingPlace<kPlacesW>;
+
+  const unsigned tiles;     ///< of x, then of W: aligned to a swizzled unit, 1024 bytes
+  const unsigned barriers;  ///< of x: full, empty, …; then of W
+  unsigned* const steps;    ///< Step::bits of the block in each place of W, written before it is full
+
+  __device__ __forceinline__ TmaRings()
+      : tiles(swizzled_shared()), barriers(barrier_memory()), steps(step_memory()) {}
+
+  __device__ __forceinline__ unsigned x(int place) const { return tiles + place * kBytesX; }
+  __device__ __forceinline__ unsigned w(int place) const {
+    return tiles + kPlacesX * kBytesX + place * kBytesW;
+  }
+  __device__ __forceinline__ unsigned full_x(int place) const { return barriers + place * 16; }
+  __device__ __forceinline__ unsigned empty_x(int place) const { return full_x(place) + 8; }
+  __device__ __forceinline__ unsigned full_w(int place) const { return full_x(kPlacesX + place); }
+  __device__ __forceinline__ unsigned empty_w(int place) const { return full_w(place) + 8; }
+
+  /// By one thread, before a barrier of the CTA.
+  __device__ __forceinline__ void make_barriers() const {
+    for (int place = 0; place < kPlacesX + kPlacesW; ++place) {
+      ptx::make_barrier(full_x(place), 1);
+      ptx::make_barrier(empty_x(place), kReaders);
+    }
+    ptx::publish_barriers();
+  }
+
+ private:
+  __device__ static __forceinline__ unsigned swizzled_shared() {
+    extern __shared__ __align__(1024) unsigned char swizzled_shared_memory[];
+    return static_cast<unsigned>(__cvta_generic_to_shared(swizzled_shared_memory));
+  }
+  __device__ static __forceinline__ unsigned barrier_memory() {
+    __shared__ unsigned long long memory[2 * (kPlacesX + kPlacesW)];
+    return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+  }
+  __device__ static __forceinline__ unsigned* step_memory() {
+    __shared__ unsigned memory[kPlacesW];
+    return memory;
+  }
+};
+
+/// Fills the rings: the one thread that reads the schedule ahead and queues copies.
+template <class Config>
+class TmaProducer {
+ public:
+  using Rings = TmaRings<Config>;
+
+  __device__ __forceinline__ explicit TmaProducer(const Rings& to) : rings(to) {}
+
+  /// The chunks of a worker for the batch tile whose first row is `first`. Maps are of x, and of each weight.
+  template <class... Weights>
+  __device__ __forceinline__ void load(const typename Config::Table& table, int worker, int first,
+                                       const TensorMap& map_x, const Weights&... weights) {
+    const auto place_of_block = [](int i) { return i; };
+    Feed<typename Config::Table, 1, Config::merge, Config::merge> feed(table, worker, 0, place_of_block);
+    while (!feed.done()) {
+      const Step step = feed.step;
+      int block[Config::merge];
+#pragma unroll
+      for (int i = 0; i < Config::merge; ++i) block[i] = feed.block[i];
+      feed.advance(place_of_block);
+      if (!step.same_input()) load_x(step, first, map_x);
+      load_w(step, block, weights...);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) {
+    ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
+    ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
+    ptx::copy_box(rings.x(x.place), map, step.column() * Config::block_in + step.segment() * Rings::kDepth,
+                  first, rings.full_x(x.place));
+    x.advance();
+  }
+
+  __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
+                                         const TensorMap& map) {
+    const unsigned full = rings.full_w(w.place);
+    ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
+    if constexpr (Config::rows > 1) rings.steps[w.place] = step.bits;
+    ptx::arrive_and_expect(full, Rings::kBytesW);
+    const int first_k = step.segment() * Rings::kDepth;
+#pragma unroll
+    for (int i = 0; i < Rings::kBoxesW; ++i) {
+      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox;
+      // An absent block of a merged step has number -1: its box is outside of the matrix, and becomes zeros.
+      if constexpr (Config::by_columns)
+        ptx::copy_box(to, map, i * Rings::kLine, block[0] * Config::block_in + first_k, full);
+      else
+        ptx::copy_box_in_order(to, map, first_k, block[i] * (Config::block_out / (4 * Config::run)), full);
+    }
+    w.advance();
+  }
+  /// With two weights, an item's tiles are of one and the other in turn.
+  __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
+                                         const TensorMap& map, const TensorMap& second) {
+    load_w(step, block, step.tile() % 2 == 0 ? map : second);
+  }
+
+  const Rings& rings;
+  typename Rings::PlaceX x = Rings::PlaceX::first();  ///< that is filled next
+  typename Rings::PlaceW w = Rings::PlaceW::first();
+};
+
+}  // namespace sparsekiln
