@@ -45,6 +45,10 @@ WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& 
   const auto value_bytes = static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.run = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
   shape.chunk.parts = problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / kWgmmaLineBytes;
+  if (shape.chunk.parts > kMostParts)
+    refuse(config,
+           fmt::format("blocks of {} inputs have more than {} parts of {} bytes; variant mma would work",
+                       problem.block.in, kMostParts, kWgmmaLineBytes));
   shape.stages_x = config.stages;
   // As many blocks as may be multiplied with the tiles of x; where memory is short, as many as there are
   // tiles.

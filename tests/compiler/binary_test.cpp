@@ -111,6 +111,8 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   for (const std::int32_t box : {-4, 0, 7, 260}) refused([&](TensorMap& map) { map.box_length = box; });
   for (const std::int32_t box : {-1, 0, 257}) refused([&](TensorMap& map) { map.box_rows = box; });
   refused([](TensorMap& map) { map.swizzle_bytes = 16; });
+  refused([](TensorMap& map) { map.run = 2; });
+  refused([](TensorMap& map) { map.run = 8, map.box_rows = 48; });
   refused([](TensorMap& map) { map.l2_bytes = 512; });
   Binary wide = sample();
   wide.entries.back().tensor_maps.front().swizzle_bytes = 32;

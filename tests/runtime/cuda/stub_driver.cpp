@@ -330,8 +330,9 @@ CUresult tensor_map_encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuu
   const auto unaligned = [](const void* at, std::uintptr_t to) {
     return reinterpret_cast<std::uintptr_t>(at) % to != 0;
   };
-  if (unaligned(map, 64) || unaligned(address, 16) || rank != 2 || strides[0] % 16 != 0)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (unaligned(map, 64) || unaligned(address, 16) || rank < 2 || rank > 5) return CUDA_ERROR_INVALID_VALUE;
+  for (cuuint32_t axis = 0; axis + 1 < rank; ++axis)
+    if (strides[axis] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t axis = 0; axis < rank; ++axis)
     if (extents[axis] == 0 || box[axis] == 0 || box[axis] > 256) return CUDA_ERROR_INVALID_VALUE;
   State& s = state();

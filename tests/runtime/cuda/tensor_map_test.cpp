@@ -124,6 +124,20 @@ TEST_CASE("every launch makes tensor maps of its own n, stride and address, for 
   }
 }
 
+TEST_CASE("a map whose rows come in the tensor cores' order has halves, lanes and pairs as dimensions") {
+  const StubSession session;
+  Binary binary = mapped_binary();
+  binary.entries.front().tensor_maps.back().run = 8;
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(33, 400));
+  const stub::TensorMap w = stub::tensor_maps().at(1);
+  CHECK(w.extents == std::vector<unsigned long long>{64, 2, 4, 4, 10});
+  CHECK(w.strides == std::vector<unsigned long long>{128, 1024, 256, 4096});
+  CHECK(w.box == std::vector<unsigned>{16, 2, 4, 4, 8});
+  CHECK(w.element_strides == std::vector<unsigned>{1, 1, 1, 1, 1});
+}
+
 TEST_CASE("without batch rows a tensor map is zeros, and the driver is not asked for it") {
   const StubSession session;
   const auto module = cuda::open_device(0)->load(shared(mapped_binary()));

@@ -1,0 +1,172 @@
+// The kernels that the copy engine and wgmma make on sm_90a: their shapes, and their code through NVRTC.
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+
+#include "compiler/cuda/emit.h"
+#include "compiler/cuda/families.h"
+#include "compiler/cuda/nvrtc.h"
+#include "compiler/cuda/nvrtc_choice.h"
+#include "compiler/cuda/resources.h"
+#include "compiler/cuda/wgmma_shape.h"
+#include "tests/compiler/cuda/mma_cases.h"
+#include "tests/compiler/cuda/need_nvrtc.h"
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr Types kBrainToFloat{DType::bf16, DType::f32};
+
+const Target kHopper{Target::Kind::cuda, "sm_90", 6};
+
+Config wgmma_config(std::int32_t tile_n, std::int32_t stages, std::int32_t rows = 1, std::int32_t merge = 1) {
+  Config config;
+  config.variant = Variant::wgmma;
+  config.tile_n = tile_n;
+  config.stages = stages;
+  config.warps = kWgmmaWarps;
+  config.rows = rows;
+  config.merge = merge;
+  return config;
+}
+
+std::string refusal(const Problem& problem, const Target& target, const Config& config) {
+  try {
+    validate(problem, target, config);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::invalid_argument);
+    return error.what();
+  }
+  return {};
+}
+
+TEST_CASE("problems that wgmma does not compute are refused, and mma would work") {
+  const auto refused = [](auto change, std::string_view wanted, const Target& target = kHopper) {
+    Problem problem = mma_problem({64, 64}, 256, kHalf);
+    change(problem);
+    const std::string why = refusal(problem, target, wgmma_config(128, 4));
+    CAPTURE(why);
+    CHECK(why.find(wanted) != std::string::npos);
+    CHECK(why.find("variant mma would work") != std::string::npos);
+  };
+  const auto nothing = [](Problem&) {};
+  CHECK(refusal(mma_problem({64, 64}, 256, kHalf), kHopper, wgmma_config(128, 4)).empty());
+  refused(nothing, "not for sm_80", {Target::Kind::cuda, "sm_80", 6});
+  refused(nothing, "not for sm_100", {Target::Kind::cuda, "sm_100", 6});
+  refused([](Problem& problem) { problem.block = {32, 64}; }, "multiples of 64");
+  refused(
+      [](Problem& problem) {
+        problem.dtype = problem.out_dtype = DType::f32;
+        problem.math = Math::tf32;
+      },
+      "f16 and bf16");
+  refused([](Problem& problem) { problem.order = ActivationOrder::feature_major; }, "batch-major");
+  refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
+  refused([](Problem& problem) { problem.gates = true; }, "gates");
+  refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
+}
+
+TEST_CASE("numbers that do not go together are refused, with what would work") {
+  const auto refused = [](Config config, std::string_view wanted, BlockShape block = {64, 64}) {
+    const std::string why = refusal(mma_problem(block, 256, kHalf), kHopper, config);
+    CAPTURE(why);
+    CHECK(why.find(wanted) != std::string::npos);
+  };
+  refused(wgmma_config(64, 4), "tile_n is 128 or 256");
+  refused(wgmma_config(128, 1), "stages is 2 to 8");
+  refused(wgmma_config(256, 8), "fewer stages");
+  refused(wgmma_config(128, 4, 1, 4), "merge=1 would work", {128, 64});
+  refused(wgmma_config(256, 3, 4), "rows=1");
+  Config config = wgmma_config(128, 4);
+  config.warps = 8;
+  refused(config, "warps=12 would work");
+  config = wgmma_config(128, 4);
+  config.table = TableForm::attached;
+  refused(config, "variant mma would work with attached tables");
+  config.table = TableForm::unrolled;
+  refused(config, "table=constant would work");
+}
+
+TEST_CASE("a stage has 128 bytes of a block's k, and W has as many stages as x for each tile of an item") {
+  const WgmmaShape one = wgmma_shape(mma_problem({128, 128}, 256, kHalf), kHopper, wgmma_config(128, 4));
+  CHECK(one.chunk == ChunkShape{1, 2});
+  CHECK(one.stages_w == 4);
+  CHECK(one.shared_bytes == 4 * (128 + 128) * 128);
+  CHECK(one.sums == 64);
+  const WgmmaShape two = wgmma_shape(mma_problem({64, 64}, 256, kHalf), kHopper, wgmma_config(128, 4, 2));
+  CHECK(two.chunk == ChunkShape{1, 1});
+  CHECK(two.stages_w == 8);
+  CHECK(two.sums == 64);
+  const WgmmaShape full = wgmma_shape(mma_problem({64, 64}, 256, kHalf), kHopper, wgmma_config(256, 5, 2));
+  CHECK(full.stages_w == 8);
+}
+
+TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neighbouring outputs") {
+  const auto maps = [](const Problem& problem) {
+    const Source source = emit_plan(problem, kHopper, {{256, wgmma_config(128, 4)}});
+    return source.entries.front().tensor_maps;
+  };
+  CHECK(maps(mma_problem({128, 64}, 256, kHalf)).at(1).run == 8);
+  CHECK(maps(mma_problem({128, 64}, 256, kHalfToFloat)).at(1).run == 4);
+  Problem gradient = mma_problem({128, 64}, 256, kHalf);
+  gradient.operation = Operation::grad_input;
+  CHECK(maps(gradient).at(1).run == 0);
+  CHECK(maps(gradient).at(1).box_rows == 64);
+}
+
+TEST_CASE("a plan with wgmma is compiled for sm_90a, and any other for its target") {
+  const RangedConfig wgmma{256, wgmma_config(128, 4)};
+  const RangedConfig mma{64, mma_config(64, OperandA::x, 2, 4)};
+  CHECK(code_arch(kHopper, {mma, wgmma}) == "sm_90a");
+  CHECK(code_arch(kHopper, {mma}) == "sm_90");
+  CHECK(code_arch({Target::Kind::cuda, "sm_100a", 6}, {mma}) == "sm_100a");
+}
+
+/// Compiles one entry and checks what every kernel must keep: no spills, and no message of ptxas that it had
+/// to wait for products, or to ignore registers that warpgroups exchange (C7508 to C7519).
+void compile_clean(const Problem& problem, const Config& config) {
+  CAPTURE(to_string(config));
+  CAPTURE(to_string(problem.block));
+  const Source source = emit_plan(problem, kHopper, {{problem.batch.bound(), config}});
+  const NvrtcOutput output = find_nvrtc()->compile(source.text, "sm_90a");
+  const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
+  CHECK(resources.spill_load_bytes == 0);
+  CHECK(resources.spill_store_bytes == 0);
+  CHECK(resources.stack_bytes == 0);
+  CHECK(resources.registers == 168);
+  CHECK(resources.shared_bytes <= kWgmmaStaticShared);
+  CHECK(output.log.find("warning") == std::string::npos);
+  CHECK(output.log.find("C75") == std::string::npos);
+  CHECK(output.ptx.find(".target sm_90a") != std::string::npos);
+}
+
+TEST_CASE("kernels of wgmma compile without spills and without waits that are not asked for" * need_nvrtc()) {
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const Types& types : {kHalf, kBrainToFloat})
+      for (const BlockShape block : {BlockShape{64, 64}, BlockShape{128, 64}, BlockShape{128, 256}})
+        for (const std::int32_t tile_n : {128, 256}) {
+          Problem problem = mma_problem(block, 512, types);
+          problem.operation = operation;
+          const std::int32_t outputs = operation == Operation::forward ? block.out : block.in;
+          if (outputs * tile_n > 128 * 256) continue;
+          compile_clean(problem, wgmma_config(tile_n, 3));
+        }
+}
+
+TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile without spills" *
+          need_nvrtc()) {
+  Problem problem = mma_problem({64, 64}, 512, kHalf);
+  for (const std::int32_t rows : {2, 4}) compile_clean(problem, wgmma_config(128, 3, rows));
+  for (const std::int32_t merge : {2, 4}) compile_clean(problem, wgmma_config(128, 3, 1, merge));
+  problem.epilogue = {.scale = true, .bias = true, .activation = Activation::gelu, .residual = true};
+  compile_clean(problem, wgmma_config(256, 3, 1, 2));
+  problem.epilogue.glu = true;
+  compile_clean(problem, wgmma_config(128, 3));
+  problem.epilogue = {.residual = true, .lstm = true};
+  problem.operation = Operation::grad_input;
+  compile_clean(problem, wgmma_config(128, 3));
+}
+
+}  // namespace
+}  // namespace sparsekiln::cuda
