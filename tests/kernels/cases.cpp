@@ -68,6 +68,7 @@ struct Space {
   std::vector<bool> strict_absent = {false, true};
   std::vector<Beside> beside = {Beside::nothing, Beside::random, Beside::planted};
   Variant variant = Variant::simt;
+  double most_emulated_work = 1e6;  ///< multiplications of a case on the emulator
 };
 
 /// The levels that this host runs, the highest one last.
@@ -236,9 +237,36 @@ Space stream_space(const Target& target) {
   return space;
 }
 
+/// Its tiles are large: those that run on the emulator have few blocks.
+Space wgmma_space(const Target& target) {
+  Space space;
+  space.variant = Variant::wgmma;
+  space.block_out = {64, 128};
+  space.block_in = {64, 128};
+  space.epilogues = all_and_glu_epilogues();
+  space.epilogues.resize(space.epilogues.size() - 2);
+  space.archs = {target.arch};
+  space.tile_n = {128, 256};
+  space.tile_out = {0};
+  space.stages = {2, 3, 5};
+  space.warps = {12};
+  space.types = {{DType::f16, DType::f16},
+                 {DType::f16, DType::f32},
+                 {DType::bf16, DType::bf16},
+                 {DType::bf16, DType::f32}};
+  space.tables = {TableForm::constant, TableForm::global};
+  space.operations = {Operation::forward, Operation::grad_input};
+  space.rows = {1, 2, 4};
+  space.merge = {1, 2, 4};
+  space.most_emulated_work = 2e7;
+  return space;
+}
+
 std::vector<Space> spaces_of(const Target& target) {
   if (target.kind == Target::Kind::cpu) return {vector_space(target), plain_space(target)};
-  return {simt_space(target), mma_space(target), stream_space(target)};
+  std::vector<Space> spaces{simt_space(target), mma_space(target), stream_space(target)};
+  if (target.compute_capability() == 90) spaces.push_back(wgmma_space(target));
+  return spaces;
 }
 
 /// The axes in the order of a Row. Those that Fit examines come first, so that a row that cannot be completed
@@ -525,8 +553,7 @@ std::vector<Row> every_problem(const Space& space) {
 }
 
 Family family_of(const Space& space) {
-  constexpr double kMostEmulatedWork = 1e6;
-  const double most_work = Suite::current().emulated() ? kMostEmulatedWork : HUGE_VAL;
+  const double most_work = Suite::current().emulated() ? space.most_emulated_work : HUGE_VAL;
   const auto fits = std::make_shared<Fit>(space, most_work);
   return {sizes_of(space), [fits](const Row& row) { return (*fits)(row); }};
 }

@@ -1,0 +1,99 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <utility>
+
+#include <sparsekiln/patterns.h>
+
+#include "tests/kernels/suite.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+// Kernels that the copy engine and wgmma make on sm_90a, where stages, tiles, items and launches meet. The
+// case list has their numbers and epilogues.
+
+namespace {
+
+bool has_wgmma() {
+  const Target& target = Suite::current().device()->target();
+  return target.kind == Target::Kind::cuda && target.compute_capability() == 90;
+}
+
+Options asked(BlockShape block, Batch batch, const char* numbers, std::int32_t workers = 3) {
+  Options options = Suite::current().options(block, batch, {DType::f16});
+  options.target = Suite::current().target_with(workers);
+  options.config = parse_config(std::string("wgmma warps=12 ") + numbers);
+  return options;
+}
+
+/// Two launches: the second finds counters as the first one left them.
+void check_right(const Layout& layout, const Options& options, std::int64_t n) {
+  CAPTURE(to_string(*options.config));
+  const Kernel kernel = compile(layout, options);
+  const Problem problem = make_problem(layout, options);
+  for (int i = 0; i < 2; ++i) {
+    CAPTURE(Suite::current().take_seed(static_cast<std::size_t>(i)));
+    const CheckResult result =
+        launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 5));
+    CHECK_MESSAGE(result.ok, result.first_failure);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("wgmma goes on with its stages from one batch tile to the next, the last of which is partial") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(3, 4, 0.6, 3);
+  check_right(layout, asked({64, 64}, 300, "tile_n=128 stages=2 in_flight=1"), 300);
+  check_right(layout, asked({64, 128}, 300, "tile_n=128 stages=3 in_flight=2 rows=2"), 300);
+  Options gradient = asked({128, 64}, 300, "tile_n=256 stages=3 in_flight=1");
+  gradient.operation = Operation::grad_input;
+  check_right(layout, gradient, 300);
+}
+
+TEST_CASE("rows that several CTAs of wgmma share are combined") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(2, 24, 0.7, 3);
+  for (const char* numbers :
+       {"tile_n=128 stages=3 split_saves=0", "tile_n=128 stages=3 rows=2", "tile_n=128 stages=3 merge=2"}) {
+    Options options = asked({64, 64}, 200, numbers, 8);
+    CHECK(compile(layout, options).workspace_bytes(200) > 0);  // else no row is split
+    check_right(layout, options, 200);
+  }
+}
+
+TEST_CASE("wgmma writes zeros for block rows that have no blocks") {
+  if (!has_wgmma()) return;
+  std::vector<std::uint8_t> mask(5 * 3, 0);
+  mask[3] = mask[5] = mask[13] = 1;  // of the second row and the last
+  const Layout layout = Layout::from_mask(5, 3, mask);
+  for (const char* numbers :
+       {"tile_n=128 stages=2", "tile_n=128 stages=2 rows=4", "tile_n=128 stages=2 merge=2"})
+    check_right(layout, asked({64, 64}, 100, numbers, 2), 100);
+}
+
+TEST_CASE("one kernel of wgmma serves batches of any size") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(2, 3, 0.7, 3);
+  const Options options = asked({64, 64}, Batch::up_to(300), "tile_n=128 stages=3 table=global");
+  for (const std::int64_t n : {1, 128, 129, 300}) check_right(layout, options, n);
+}
+
+TEST_CASE("launches of wgmma may begin before those before them have ended") {
+  if (!has_wgmma()) return;
+  Options options = asked({64, 64}, 130, "tile_n=128 stages=3");
+  options.overlap_launches = true;
+  options.epilogue = {.scale = true, .bias = true, .residual = true};
+  check_right(patterns::random(3, 4, 0.6, 3), options, 130);
+}
+
+TEST_CASE("wgmma has the epilogues of gradients of an LSTM's cell, and passes that normalise") {
+  if (!has_wgmma()) return;
+  Options options = asked({64, 64}, 130, "tile_n=128 stages=3");
+  options.epilogue = {.activation = Activation::relu, .layer_norm = true, .multiply = true, .add = true};
+  check_right(patterns::random(3, 4, 0.6, 3), options, 130);
+  options.epilogue = {.residual = true, .lstm = true};
+  options.operation = Operation::grad_input;
+  check_right(patterns::random(2, 2, 0.9, 3), options, 130);
+}
