@@ -284,7 +284,7 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 /// The threads that combine the parts of an item: those of a CTA. A family that has others for it says so of
 /// its Tile.
 template <class Tile>
-struct Team {
+struct Combiners {
   __device__ static __forceinline__ void sync() { __syncthreads(); }
 };
 
@@ -321,12 +321,12 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
       ptx::store_global(own + first * kHolders, piece);
     }
   }
-  Team<Tile>::sync();
+  Combiners<Tile>::sync();
   // The barrier orders the partial sums of all threads before the atomic, which publishes them, and in the
   // last CTA it orders those of the others before what follows the next barrier.
   if (thread == 0)
     last = ptx::add_acquire_release(counters + split.counter, 1) + 1 == static_cast<unsigned>(split.parts);
-  Team<Tile>::sync();
+  Combiners<Tile>::sync();
   if (!last) return false;
   if (thread == 0) counters[split.counter] = 0;
   if (!holds) return true;

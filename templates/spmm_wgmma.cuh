@@ -137,7 +137,7 @@ struct WgmmaTile {
 
 /// The threads that multiply combine the parts of an item; the producer is ahead.
 template <class Config>
-struct Team<WgmmaTile<Config>> {
+struct Combiners<WgmmaTile<Config>> {
   __device__ static __forceinline__ void sync() { ptx::sync_threads<1, WgmmaTile<Config>::kHolders>(); }
 };
 

@@ -1,10 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include <sparsekiln/patterns.h>
 
+#include "compiler/build.h"
+#include "compiler/toolchain.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -73,11 +76,22 @@ TEST_CASE("wgmma writes zeros for block rows that have no blocks") {
     check_right(layout, asked({64, 64}, 100, numbers, 2), 100);
 }
 
-TEST_CASE("one kernel of wgmma serves batches of any size") {
+TEST_CASE("a plan with mma for small batches and wgmma for others serves both") {
   if (!has_wgmma()) return;
   const Layout layout = patterns::random(2, 3, 0.7, 3);
-  const Options options = asked({64, 64}, Batch::up_to(300), "tile_n=128 stages=3 table=global");
-  for (const std::int64_t n : {1, 128, 129, 300}) check_right(layout, options, n);
+  Options options = Suite::current().options({64, 64}, Batch::up_to(300), {DType::f16});
+  const Problem problem = make_problem(layout, options);
+  const Plan plan{{64, parse_config("mma tile_n=64 stages=2 warps=2 table=global")},
+                  {300, parse_config("wgmma tile_n=128 stages=3 warps=12 table=global")}};
+  const Kernel kernel = load(std::make_shared<const Binary>(
+                                 build_binary(problem, resolve_target(options.target), plan, Toolchain())),
+                             options.target);
+  for (const std::int64_t n : {64, 65, 128, 129, 300}) {
+    CAPTURE(n);
+    const CheckResult result =
+        launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 5));
+    CHECK_MESSAGE(result.ok, result.first_failure);
+  }
 }
 
 TEST_CASE("launches of wgmma may begin before those before them have ended") {
