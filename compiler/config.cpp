@@ -22,11 +22,11 @@ struct Number {
   std::int32_t Config::* field;
 };
 constexpr std::array kNumbers{
-    Number{"tile_n", &Config::tile_n},      Number{"tile_out", &Config::tile_out},
-    Number{"stages", &Config::stages},      Number{"warps", &Config::warps},
-    Number{"split", &Config::split},        Number{"rows", &Config::rows},
-    Number{"merge", &Config::merge},        Number{"split_saves", &Config::split_saves},
-    Number{"in_flight", &Config::in_flight}};
+    Number{"tile_n", &Config::tile_n},       Number{"tile_out", &Config::tile_out},
+    Number{"stages", &Config::stages},       Number{"warps", &Config::warps},
+    Number{"split", &Config::split},         Number{"rows", &Config::rows},
+    Number{"merge", &Config::merge},         Number{"split_saves", &Config::split_saves},
+    Number{"in_flight", &Config::in_flight}, Number{"cluster", &Config::cluster}};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,
@@ -66,7 +66,9 @@ std::string_view name(OperandA operand) { return name_in(kOperands, operand); }
 
 std::string to_string(const Config& config) {
   std::string text(name(config.variant));
-  for (const Number& number : kNumbers) text += fmt::format(" {}={}", number.name, config.*number.field);
+  for (const Number& number : kNumbers)
+    if (number.field != &Config::cluster || config.cluster != 1)
+      text += fmt::format(" {}={}", number.name, config.*number.field);
   return text + fmt::format(" table={} operand_a={} packed={}", name(config.table), name(config.operand_a),
                             config.packed ? 1 : 0);
 }

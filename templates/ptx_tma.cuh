@@ -22,25 +22,43 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
 }
 
 /// Queues a copy of the box whose first element is `column` of `row`, and whose bytes arrive on `barrier`.
-/// What is outside of the matrix becomes zeros, and counts.
+/// What is outside of the matrix becomes zeros, and counts. With several CTAs, the box and its bytes arrive
+/// in all of them, at the same places.
+template <int kCtas>
 __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, int column, int row,
                                          unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3}], [%4];" ::"r"(shared),
-      "l"(&map), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
+  if constexpr (kCtas == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3}], [%4];" ::"r"(shared),
+        "l"(&map), "r"(column), "r"(row), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+        "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>((1 << kCtas) - 1))
+        : "memory");
 }
 
 /// The same of a map whose rows come in an order of their own (sparsekiln::TensorMap::run): `span` counts the
 /// rows that are exchanged with one another.
+template <int kCtas>
 __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorMap& map, int column, int span,
                                                   unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
-      "%3, %3, %4}], [%5];" ::"r"(shared),
-      "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier)
-      : "memory");
+  if constexpr (kCtas == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+        "%3, %3, %3, %4}], [%5];" ::"r"(shared),
+        "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(shared),
+        "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier),
+        "h"(static_cast<unsigned short>((1 << kCtas) - 1))
+        : "memory");
 }
 
 }  // namespace sparsekiln::ptx

@@ -167,8 +167,8 @@ class TmaReader {
     tile.multiply(rings.x(x.place), rings.w(w.place), step.tile());
     ptx::wait_products<1>();
     if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
-    if (reads) release(read_w);
-    if (reads && !same_x) release(read_x);
+    if (reads) release_w(read_w);
+    if (reads && !same_x) release_x(read_x);
     reads = true;
   }
   /// Waits for all products: sums can be read. Gives everything back.
@@ -176,14 +176,21 @@ class TmaReader {
     ptx::wait_products<0>();
     tile.pin();
     if (!reads) return;
-    release(rings.empty_w(w.place));
-    release(rings.empty_x(x.place));
+    release_w(rings.empty_w(w.place));
+    release_x(rings.empty_x(x.place));
     reads = false;
   }
 
  private:
-  __device__ __forceinline__ void release(unsigned barrier) {
+  __device__ __forceinline__ void release_x(unsigned barrier) {
     if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+  }
+  /// To every CTA of the cluster, since each brings a share: as many lanes of a warp arrive.
+  __device__ __forceinline__ void release_w(unsigned barrier) {
+    if constexpr (Rings::kCtas == 1)
+      release_x(barrier);
+    else if (const int cta = static_cast<int>(threadIdx.x % 32); cta < Rings::kCtas)
+      ptx::arrive_at(barrier, cta);
   }
 
   const Rings& rings;
@@ -198,10 +205,12 @@ struct TmaChunks {
 };
 
 /// The work of a worker on one batch tile, of the warps that multiply. Chunks have a loop within that of
-/// items: where both were one, as in `compute`, ptxas would wait for all products at every chunk.
+/// items: where both were one, as in `compute`, ptxas would wait for all products at every chunk. A tile that
+/// does not exist is there for the others of a cluster, and nothing is written.
 template <class Config>
 __device__ __forceinline__ void multiply_chunks(const typename Config::Table& table, int worker,
-                                                TmaReader<Config>& reader, const Destination<Config>& to) {
+                                                TmaReader<Config>& reader, bool exists,
+                                                const Destination<Config>& to) {
   const WorkerBegin begin = table.worker(worker);
   const WorkerBegin end = table.worker(worker + 1);
   int chunk = begin.chunk;
@@ -215,15 +224,26 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
 #pragma unroll 1
     for (; chunk < item_end; ++chunk) reader.multiply(tile);
     reader.drain(tile);
+    if (!exists) continue;
     tile.gather();
     finish(table, item, tile, to);
   }
 }
 
-/// Config names block_in, stages (tiles of x) and stages_w (blocks of W, or merged ones) of the rings, run
-/// (neighbouring outputs of a thread: of 16 bytes, or by columns 2, or 4 of 16 bits), bf16
-/// (otherwise operands are f16), the Element, and what `spmm` needs. Maps are of x in boxes of tile_n rows,
-/// and of each weight in boxes of a block, both of 128 bytes along k.
+/// A barrier of all threads of a cluster, which may be a CTA.
+template <class Config>
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (Config::cluster == 1)
+    __syncthreads();
+  else
+    ptx::sync_cluster();
+}
+
+/// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), stages (tiles of x) and
+/// stages_w (blocks of W, or merged ones) of the rings, run (neighbouring outputs of a thread: of 16 bytes,
+/// or by columns 2, or 4 of 16 bits), bf16 (otherwise operands are f16), the Element, and what `spmm` needs.
+/// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, shared out to the
+/// CTAs of a cluster; both have 128 bytes along k.
 template <class Config, class... Weights>
 __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, const typename Config::Element* w,
                                            typename Config::Output::Element* y, void* workspace, int n,
@@ -241,26 +261,30 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   const TmaRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
   if constexpr (Config::overlaps) wait_with_weight_ahead<Config, TmaChunks>(table, worker, w, epilogue.v);
-  __syncthreads();
+  sync_ctas<Config>();
+  // All CTAs of a cluster go through as many tiles, beyond the last one if need be.
+  const int step = static_cast<int>(gridDim.y);
+  const int first = static_cast<int>(blockIdx.y);
+  const int end = tiles + first % Config::cluster;
   if (threadIdx.x >= Tile::kHolders) {
     ptx::release_registers<kProducerRegisters>();
     if (threadIdx.x / 32 == Tile::kHolders / 32 && ptx::is_elected()) {
       TmaProducer<Config> producer(rings);
 #pragma unroll 1
-      for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
-           batch_tile += static_cast<int>(gridDim.y))
+      for (int batch_tile = first; batch_tile < end; batch_tile += step)
         producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
     }
   } else {
     ptx::acquire_registers<kReaderRegisters>();
     TmaReader<Config> reader(rings);
 #pragma unroll 1
-    for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
-         batch_tile += static_cast<int>(gridDim.y))
+    for (int batch_tile = first; batch_tile < end; batch_tile += step)
       multiply_chunks<Config>(
-          table, worker, reader,
+          table, worker, reader, batch_tile < tiles,
           destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
   }
+  // No CTA ends while another may arrive on its barriers.
+  if constexpr (Config::cluster > 1) sync_ctas<Config>();
 }
 
 }  // namespace sparsekiln

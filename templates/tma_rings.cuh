@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ptx_cluster.cuh"
 #include "ptx_mbarrier.cuh"
 #include "ptx_tma.cuh"
 #include "schedule.cuh"
@@ -13,6 +14,9 @@
 //
 //   full    the producer has said how many bytes come, and all of them have arrived
 //   empty   each warp that multiplies has arrived, once its products that read the place are complete
+//
+// The CTAs of a cluster have the same blocks in their rings. Each brings its share of the rows of a box to
+// all of them, so `full` counts bytes from all, and `empty` the warps of all.
 //
 // The producer waits for `empty`, says what it expects on `full`, and queues the copies; the warps that
 // multiply wait for `full`. docs/hopper.md has a picture.
@@ -54,6 +58,7 @@ struct TmaRings {
     kBoxesW = Config::by_columns ? kOutputs / kLine : int{Config::merge},
     kBytesBox = kBytesW / kBoxesW,
     kReaders = 8,  ///< warps that multiply
+    kCtas = Config::cluster,
   };
   using PlaceX = RingPlace<kPlacesX>;
   using PlaceW = RingPlace<kPlacesW>;
@@ -78,7 +83,7 @@ struct TmaRings {
   __device__ __forceinline__ void make_barriers() const {
     for (int place = 0; place < kPlacesX + kPlacesW; ++place) {
       ptx::make_barrier(full_x(place), 1);
-      ptx::make_barrier(empty_x(place), kReaders);
+      ptx::make_barrier(empty_x(place), place < kPlacesX ? kReaders : kReaders * kCtas);
     }
     ptx::publish_barriers();
   }
@@ -127,26 +132,33 @@ class TmaProducer {
   __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) {
     ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
     ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
-    ptx::copy_box(rings.x(x.place), map, step.column() * Config::block_in + step.segment() * Rings::kDepth,
-                  first, rings.full_x(x.place));
+    ptx::copy_box<1>(rings.x(x.place), map, step.column() * Config::block_in + step.segment() * Rings::kDepth,
+                     first, rings.full_x(x.place));
     x.advance();
   }
 
   __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
                                          const TensorMap& map) {
     const unsigned full = rings.full_w(w.place);
-    ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
+    if constexpr (Rings::kCtas == 1)
+      ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
+    else
+      ptx::wait_for_phase_of_cluster(rings.empty_w(w.place), w.parity ^ 1);
     if constexpr (Config::rows > 1) rings.steps[w.place] = step.bits;
     ptx::arrive_and_expect(full, Rings::kBytesW);
     const int first_k = step.segment() * Rings::kDepth;
 #pragma unroll
     for (int i = 0; i < Rings::kBoxesW; ++i) {
-      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox;
+      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtas);
       // An absent block of a merged step has number -1: its box is outside of the matrix, and becomes zeros.
-      if constexpr (Config::by_columns)
-        ptx::copy_box(to, map, i * Rings::kLine, block[0] * Config::block_in + first_k, full);
-      else
-        ptx::copy_box_in_order(to, map, first_k, block[i] * (Config::block_out / (4 * Config::run)), full);
+      if constexpr (Config::by_columns) {
+        const int first_row = block[0] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtas);
+        ptx::copy_box<Rings::kCtas>(to, map, i * Rings::kLine, first_row, full);
+      } else {
+        enum : int { kSpans = Config::block_out / (4 * Config::run) };
+        const int first_span = block[i] * kSpans + share * (kSpans / Rings::kCtas);
+        ptx::copy_box_in_order<Rings::kCtas>(to, map, first_k, first_span, full);
+      }
     }
     w.advance();
   }
@@ -157,7 +169,8 @@ class TmaProducer {
   }
 
   const Rings& rings;
-  typename Rings::PlaceX x = Rings::PlaceX::first();  ///< that is filled next
+  const int share = Rings::kCtas == 1 ? 0 : ptx::cta_of_cluster();  ///< of each box of W
+  typename Rings::PlaceX x = Rings::PlaceX::first();                ///< that is filled next
   typename Rings::PlaceW w = Rings::PlaceW::first();
 };
 

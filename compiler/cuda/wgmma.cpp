@@ -41,8 +41,8 @@ void validate(const Spmm& problem, const Target& target) {
 }
 
 /// Of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its columns;
-/// where blocks are read by columns, of as many rows.
-TensorMap map_of_weight(const Spmm& problem, Argument weight, const WgmmaShape& shape) {
+/// where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a box.
+TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weight, const WgmmaShape& shape) {
   const BlockShape block = problem.weight_block();
   const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));
   return {.operand = weight,
@@ -51,7 +51,7 @@ TensorMap map_of_weight(const Spmm& problem, Argument weight, const WgmmaShape& 
           .rows = std::max<std::int64_t>(problem.layout.blocks(), 1) * block.out,
           .stride = block.in,
           .box_length = length,
-          .box_rows = problem.by_columns() ? length : block.out,
+          .box_rows = (problem.by_columns() ? length : block.out) / config.cluster,
           .swizzle_bytes = kWgmmaLineBytes,
           .run = problem.by_columns() ? 0 : shape.run};
 }
@@ -64,8 +64,8 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, co
                                .box_length = length,
                                .box_rows = config.tile_n,
                                .swizzle_bytes = kWgmmaLineBytes},
-                              map_of_weight(problem, Argument::w, shape)};
-  if (problem.weights() > 1) maps.push_back(map_of_weight(problem, Argument::v, shape));
+                              map_of_weight(problem, config, Argument::w, shape)};
+  if (problem.weights() > 1) maps.push_back(map_of_weight(problem, config, Argument::v, shape));
   return maps;
 }
 
@@ -75,6 +75,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   instance.threads = shape.threads;
   instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
+  instance.attributes.cluster = {1, config.cluster};
   instance.tensor_maps = tensor_maps(problem, config, shape);
   Declarations& members = instance.declarations;
   members.type("Product", fmt::format("sparsekiln::{}", product_of(problem.dtype)));
@@ -82,6 +83,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
   members.number("stages", shape.stages_x, "tiles of x");
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
+  members.number("cluster", config.cluster, "batch tiles that share W");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.flag("bf16", problem.dtype == DType::bf16);
   return instance;

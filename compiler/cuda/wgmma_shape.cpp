@@ -20,6 +20,8 @@ void check_numbers(const Spmm& problem, const Config& config) {
     refuse(config, fmt::format("variant wgmma has three warpgroups: warps={} would work", kWgmmaWarps));
   if (config.stages < 2 || config.stages > kMostStages)
     refuse(config, fmt::format("stages is 2 to {}", kMostStages));
+  if (config.cluster != 1 && config.cluster != 2)
+    refuse(config, "a cluster of variant wgmma has one CTA or two: cluster=2 would work");
   if (config.tile_out != 0)
     refuse(config, "a warpgroup of variant wgmma has all outputs of a tile: tile_out=0 would work");
   if (config.operand_a != OperandA::x)

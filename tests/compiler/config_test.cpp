@@ -15,11 +15,13 @@ TEST_CASE("a config survives its text") {
                       .split = 2,
                       .rows = 4,
                       .merge = 2,
+                      .cluster = 2,
                       .table = TableForm::global,
                       .operand_a = OperandA::w,
                       .packed = true};
   CHECK(parse_config(to_string(config)) == config);
   CHECK(parse_config(to_string(Config{})) == Config{});
+  CHECK(to_string(Config{}).find("cluster") == std::string::npos);
 }
 
 TEST_CASE("fields left out keep their defaults") {

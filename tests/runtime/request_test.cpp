@@ -115,6 +115,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.plan[0].config.merge = 2; },
       [](Asked& a) { a.plan[0].config.split_saves = 2; },
       [](Asked& a) { a.plan[0].config.in_flight = 2; },
+      [](Asked& a) { a.plan[0].config.cluster = 2; },
       [](Asked& a) { a.plan[0].config.table = TableForm::global; },
       [](Asked& a) { a.plan[0].config.operand_a = OperandA::w; },
       [](Asked& a) { a.plan[0].config.packed = true; },
