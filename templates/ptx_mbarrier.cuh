@@ -25,8 +25,8 @@ __device__ __forceinline__ void arrive_and_expect(unsigned barrier, int bytes) {
                : "memory");
 }
 
-/// Waits until the phase has ended whose number is even (0) or odd (1). Of a new barrier, the one before the
-/// first, which is odd, has ended.
+/// Waits until the phase has ended whose number is even (0) or odd (1). A new barrier is in phase 0: the one
+/// before it, which is odd, has ended.
 __device__ __forceinline__ void wait_for_phase(unsigned barrier, unsigned parity) {
   asm volatile(
       "{\n\t.reg .pred ended;\n"

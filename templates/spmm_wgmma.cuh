@@ -94,7 +94,7 @@ struct WgmmaTile {
   }
 
  private:
-  /// Of two lanes that are neighbours, the first keeps `first` and gets the `first` of the other, whose
+  /// Two lanes are neighbours: the first keeps `first` and gets the `first` of the other, whose
   /// outputs follow; the other lane gets and keeps `second`.
   __device__ __forceinline__ void exchange(float& first, float& second) const {
     const bool keeps_second = lane % 2 != 0;
@@ -125,8 +125,8 @@ struct WgmmaTile {
             into[subtile], a + subtile * kSubtile + step * kAlongRows, b + step * kStepW, 1);
     ptx::commit_products();
   }
-  /// Of swizzled rows of 128 bytes. Eight rows are followed by the next eight; where rows are along the
-  /// outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX ISA,
+  /// A descriptor of swizzled rows of 128 bytes. Eight rows are followed by the next eight; where rows are
+  /// along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX ISA,
   /// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
   __device__ static __forceinline__ unsigned long long descriptor(unsigned shared, int ahead) {
     constexpr unsigned long long kSwizzled128 = 1ull << 62;

@@ -40,8 +40,9 @@ void validate(const Spmm& problem, const Target& target) {
                 fmt::format("variant wgmma multiplies with one or two weights, not {}", problem.weights()));
 }
 
-/// Of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its columns;
-/// where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a box.
+/// The map of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its
+/// columns; where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a
+/// box.
 TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weight, const WgmmaShape& shape) {
   const BlockShape block = problem.weight_block();
   const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));

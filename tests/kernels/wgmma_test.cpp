@@ -55,6 +55,23 @@ TEST_CASE("wgmma goes on with its stages from one batch tile to the next, the la
   check_right(layout, gradient, 300);
 }
 
+TEST_CASE("clusters of wgmma share the weight, and an odd batch tile takes part in that") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(3, 4, 0.6, 3);
+  check_right(layout, asked({64, 64}, 128, "tile_n=128 stages=2 cluster=2"), 128);  // one tile for two CTAs
+  check_right(layout, asked({64, 64}, 300, "tile_n=128 stages=3 cluster=2 rows=2"), 300);
+  check_right(layout, asked({64, 64}, 600, "tile_n=128 stages=3 cluster=2 merge=2 in_flight=2"), 600);
+  check_right(patterns::random(2, 24, 0.7, 3), asked({64, 64}, 300, "tile_n=128 stages=3 cluster=2", 8), 300);
+  Options options = asked({128, 64}, 300, "tile_n=128 stages=3 cluster=2");
+  options.operation = Operation::grad_input;
+  check_right(layout, options, 300);
+  options.operation = Operation::forward;
+  options.epilogue = {.activation = Activation::silu, .glu = true};
+  options.overlap_launches = true;
+  options.block = {64, 64};
+  check_right(layout, options, 300);
+}
+
 TEST_CASE("rows that several CTAs of wgmma share are combined") {
   if (!has_wgmma()) return;
   const Layout layout = patterns::random(2, 24, 0.7, 3);

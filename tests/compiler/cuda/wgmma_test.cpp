@@ -1,5 +1,7 @@
 // The kernels that the copy engine and wgmma make on sm_90a: their shapes, and their code through NVRTC.
 
+#include <array>
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
@@ -86,6 +88,12 @@ TEST_CASE("numbers that do not go together are refused, with what would work") {
   refused(config, "variant mma would work with attached tables");
   config.table = TableForm::unrolled;
   refused(config, "table=constant would work");
+  config = wgmma_config(128, 4);
+  config.cluster = 4;
+  refused(config, "cluster=2 would work");
+  config = mma_config(64, OperandA::x, 2, 4);
+  config.cluster = 2;
+  refused(config, "variant mma has no clusters");
 }
 
 TEST_CASE("a stage has 128 bytes of a block's k, and W has as many stages as x for each tile of an item") {
@@ -113,6 +121,16 @@ TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neig
   gradient.operation = Operation::grad_input;
   CHECK(maps(gradient).at(1).run == 0);
   CHECK(maps(gradient).at(1).box_rows == 64);
+}
+
+TEST_CASE("the CTAs of a cluster share out the rows of the weight's boxes") {
+  Config config = wgmma_config(128, 4);
+  config.cluster = 2;
+  const Source source = emit_plan(mma_problem({128, 64}, 256, kHalf), kHopper, {{256, config}});
+  const Entry& entry = source.entries.front();
+  CHECK(entry.attributes.cluster == std::array<std::int32_t, 2>{1, 2});
+  CHECK(entry.tensor_maps.at(0).box_rows == 128);
+  CHECK(entry.tensor_maps.at(1).box_rows == 64);
 }
 
 TEST_CASE("a plan with wgmma is compiled for sm_90a, and any other for its target") {
@@ -159,6 +177,9 @@ TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile
   Problem problem = mma_problem({64, 64}, 512, kHalf);
   for (const std::int32_t rows : {2, 4}) compile_clean(problem, wgmma_config(128, 3, rows));
   for (const std::int32_t merge : {2, 4}) compile_clean(problem, wgmma_config(128, 3, 1, merge));
+  Config clustered = wgmma_config(128, 3, 2);
+  clustered.cluster = 2;
+  compile_clean(problem, clustered);
   problem.epilogue = {.scale = true, .bias = true, .activation = Activation::gelu, .residual = true};
   compile_clean(problem, wgmma_config(256, 3, 1, 2));
   problem.epilogue.glu = true;
