@@ -117,6 +117,8 @@ TEST_CASE("matrix moves of other shapes are refused") {
   };
   refused("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%out0}, [%r1];");
   refused("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%out0, %out1}, [%r1];");
+  refused("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r1], {%out0};");
+  refused("stmatrix.sync.aligned.m8n8.x1.shared.b8 [%r1], {%out0};");
   refused("ldmatrix.sync.aligned.m8n8.x1.global.b16 {%out0}, [%r1];");
   refused("movmatrix.sync.aligned.m8n8.b16 %out0, %out1;");
 }
