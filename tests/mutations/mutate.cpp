@@ -114,6 +114,7 @@ Broken multiply_dropped(std::string_view line) {
     const std::vector<std::string> names = elements(instruction.substr(begin, instruction.find(';') - begin));
     return names.size() == 4 ? Broken("mov.f32 " + names[0] + ", " + names[3] + ";") : Broken();
   }
+  if (is(line, "wgmma.mma_async")) return "";
   if (!is(line, "mma.sync") || !contains(line, ".f32")) return {};
   const auto to = braces(line, 0);
   const auto from = braces(line, 3);
@@ -150,6 +151,40 @@ bool guards_store(std::string_view line, std::string_view rest) {
     stores = stores || is(next, "st.global.");
   }
   return false;
+}
+
+/// `mbarrier.try_wait… p, [address], parity;` that does not wait.
+Broken wait_skipped(std::string_view line) {
+  if (!is(line, "mbarrier.try_wait")) return {};
+  const std::string_view instruction = instruction_of(line);
+  const std::size_t begin = instruction.find_first_of(" \t");
+  const std::string predicate = elements(instruction.substr(begin, instruction.find(';') - begin)).front();
+  return "setp.eq.u32 " + predicate + ", 0, 0;";
+}
+
+/// With another last operand.
+Broken with_last(std::string_view line, std::string_view operand) {
+  const std::size_t comma = line.rfind(',');
+  if (comma == std::string_view::npos) return {};
+  return std::string(line.substr(0, comma)) + ", " + std::string(operand) + ";";
+}
+
+Broken products_awaited_late(std::string_view line) {
+  if (!is(line, "wgmma.wait_group")) return {};
+  const Broken later = replaced(line, " 1;", " 2;");
+  return later ? later : replaced(line, " 0;", " 1;");
+}
+
+/// The first coordinate of `[map, {a, b}]` becomes the second.
+Broken coordinate_off(std::string_view line) {
+  const auto place = is(line, "cp.async.bulk.tensor") ? braces(line, 0) : std::nullopt;
+  if (!place) return {};
+  std::vector<std::string> at = elements(line.substr(place->first, place->second - place->first));
+  if (at.size() < 2 || at[0] == at[1]) return {};
+  at[0] = at[1];
+  std::string list;
+  for (const std::string& name : at) list += (list.empty() ? "" : ", ") + name;
+  return std::string(line.substr(0, place->first)) + list + std::string(line.substr(place->second));
 }
 
 /// The line as `fault` leaves it, for each way to do so; an empty string removes it.
@@ -255,6 +290,39 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::grid_trigger_early:
       if (is(line, "griddepcontrol.wait")) add("griddepcontrol.launch_dependents;");
       break;
+    case Fault::phase_not_awaited:
+      add(wait_skipped(line));
+      break;
+    case Fault::phase_wrong:
+      if (is(line, "mbarrier.try_wait")) add(with_last(line, "0"));
+      break;
+    case Fault::transactions_off:
+      if (is(line, "mbarrier.arrive.expect_tx")) add(with_last(line, "64"));
+      break;
+    case Fault::arrival_removed:
+      remove_if(is(line, "mbarrier.arrive.") && !contains(line, "expect_tx"));
+      break;
+    case Fault::products_not_fenced:
+      remove_if(is(line, "wgmma.fence"));
+      break;
+    case Fault::products_not_awaited:
+      remove_if(is(line, "wgmma.wait_group"));
+      break;
+    case Fault::products_awaited_late:
+      add(products_awaited_late(line));
+      break;
+    case Fault::proxy_fence_removed:
+      remove_if(is(line, "fence.proxy.async"));
+      break;
+    case Fault::box_off:
+      if (is(line, "cp.async.bulk.tensor")) add(moved(line, contains(line, ".global.shared") ? 1 : 0, 1024));
+      break;
+    case Fault::coordinate_off:
+      add(coordinate_off(line));
+      break;
+    case Fault::cluster_left_early:
+      remove_if(is(line, "barrier.cluster.wait"));
+      break;
   }
   return ways;
 }
@@ -283,7 +351,7 @@ std::vector<Mutation> all_places(std::string_view ptx, std::size_t begin, std::s
 }  // namespace
 
 std::string_view name(Fault fault) {
-  constexpr std::array<std::string_view, 24> kNames = {"barrier removed",
+  constexpr std::array<std::string_view, 35> kNames = {"barrier removed",
                                                        "wait count off by one",
                                                        "wait removed",
                                                        "commit removed",
@@ -306,13 +374,25 @@ std::string_view name(Fault fault) {
                                                        "transposition dropped",
                                                        "exchange dropped",
                                                        "wait for launches removed",
-                                                       "early trigger"};
+                                                       "early trigger",
+                                                       "phase not awaited",
+                                                       "wrong phase",
+                                                       "transactions off",
+                                                       "arrival removed",
+                                                       "products not fenced",
+                                                       "products not awaited",
+                                                       "products awaited late",
+                                                       "proxy fence removed",
+                                                       "box off",
+                                                       "coordinate off",
+                                                       "cluster left early"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 
 std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
   std::vector<Mutation> found = all_places(ptx, 0, ptx.size(), fault);
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
+  if (fault == Fault::phase_not_awaited && found.size() > 1) found.erase(found.begin() + 1);
   if (fault == Fault::edge_guard_dropped)
     found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   if (fault == Fault::store_guard_dropped && !found.empty()) found.erase(found.begin(), found.end() - 1);

@@ -33,6 +33,17 @@ enum class Fault : std::uint8_t {
   exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
   grid_wait_removed,      ///< no launch before this one need have ended
   grid_trigger_early,     ///< the next launch may begin at once, and this one never waits
+  phase_not_awaited,      ///< a stage is used, or filled again, at once
+  phase_wrong,            ///< the wait is always for an even phase
+  transactions_off,       ///< an mbarrier expects other bytes than are copied to it
+  arrival_removed,        ///< at an mbarrier
+  products_not_fenced,    ///< wgmma.fence is left out
+  products_not_awaited,   ///< wgmma.wait_group is left out
+  products_awaited_late,  ///< one group more may be on its way
+  proxy_fence_removed,
+  box_off,             ///< of a tensor copy, in shared memory
+  coordinate_off,      ///< of a tensor copy
+  cluster_left_early,  ///< a CTA does not wait for its cluster
 };
 [[nodiscard]] std::string_view name(Fault fault);
 
@@ -49,6 +60,8 @@ struct Mutation {
 /// tile from the next one of the same CTA, and a test has so few tiles that each has a CTA of its own. Only
 /// the last of the guarded stores is taken: the first rows of a tile always exist. Only the second half of
 /// the copies with an edge is taken, the main loop's: a worker's first chunks need not be of the last column.
+/// The second wait for an mbarrier is left out, that for a place of a block: there are as many for each tile
+/// of x as are read with it, so that the wait for the place of the tile, which comes first, covers it.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
 /// The same in one of the kernels of a launch, one that has no loop over batch tiles: all of its barriers.

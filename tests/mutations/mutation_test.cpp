@@ -39,7 +39,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.block = block;
   options.batch = 61;
   options.dtype = dtype;
-  const std::string arch = options.overlap_launches ? "sm_90" : "sm_80";
+  const bool hopper = options.overlap_launches || std::string_view(config).starts_with("wgmma");
+  const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":2";
   options.math = math;
   options.config = parse_config(config);
@@ -130,6 +131,20 @@ TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by colu
       {Fault::copy_address_off, Fault::load_address_off, Fault::global_address_off, Fault::swizzle_changed,
        Fault::multiply_dropped},
       3);
+}
+
+TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found") {
+  const std::vector<Fault> faults = {Fault::phase_not_awaited,     Fault::phase_wrong,
+                                     Fault::transactions_off,      Fault::arrival_removed,
+                                     Fault::products_not_fenced,   Fault::products_not_awaited,
+                                     Fault::products_awaited_late, Fault::box_off,
+                                     Fault::coordinate_off,        Fault::store_address_off,
+                                     Fault::multiply_dropped};
+  check_all_caught(make_subject(DType::f16, {64, 128}, "wgmma warps=12 tile_n=128 stages=2 rows=2"), faults,
+                   3);
+  check_all_caught(make_subject(DType::bf16, {128, 64}, "wgmma warps=12 tile_n=128 stages=3 rows=2",
+                                Math::ieee, Operation::grad_input),
+                   faults, 2);
 }
 
 TEST_CASE("every fault planted in a kernel of the gradient of the weight is found") {
