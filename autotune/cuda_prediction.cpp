@@ -66,10 +66,12 @@ Times wave(const Architecture& figures, const CtaCosts& costs, const Config& con
 }
 
 /// Cycles of a tensor-core instruction: 16 × 8 × 32 bytes of k, or half of it where m16n8k16 does not exist.
-double cycles_of_product(const Computation& problem, const Target& target, const Architecture& figures) {
+double cycles_of_product(const Computation& problem, const Target& target, const CtaCosts& costs,
+                         const Architecture& figures) {
   if (problem.ieee()) return 0;
   const double products = problem.dtype == DType::f32 || target.compute_capability() < 80 ? 1024 : 2048;
-  return products / (figures.products(problem.dtype, problem.math) * figures.mma_share);
+  return products /
+         (figures.products(problem.dtype, problem.math) * (costs.full_rate ? 1 : figures.mma_share));
 }
 
 /// Loads of tables, one after the other, before the first copy of a CTA can start: its worker's first chunk,
@@ -87,13 +89,13 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double from_memory = memory_bytes / static_cast<double>(std::max<std::int64_t>(work.global_bytes, 1));
   const double latency = Architecture::kCacheUs +
                          std::min(from_memory, 1.0) * (Architecture::kMemoryUs - Architecture::kCacheUs);
-  const Share share{
-      of_cta(work.fmas) / figures.lanes + of_cta(work.products) * cycles_of_product(problem, target, figures),
-      of_cta(work.instructions + work.products),
-      of_cta(work.shared_bytes),
-      of_cta(work.global_bytes),
-      of_cta(work.chunks),
-      latency};
+  const Share share{of_cta(work.fmas) / figures.lanes +
+                        of_cta(work.products) * cycles_of_product(problem, target, costs, figures),
+                    of_cta(work.instructions + work.products),
+                    of_cta(work.shared_bytes),
+                    of_cta(work.global_bytes),
+                    of_cta(work.chunks),
+                    latency};
   const std::int32_t room = resident(target, costs);
   const double at_once = static_cast<double>(target.workers) * room;
   const double waves = std::floor(ctas / at_once);
@@ -164,7 +166,7 @@ double step_us(const Spmm& problem, const Target& target, const Config& config, 
   const auto of_step = [&](auto of_chunk) { return chunks * static_cast<double>(of_chunk); };
   const Share share{
       of_step(costs.chunk_fmas) / figures.lanes +
-          of_step(costs.chunk_products) * cycles_of_product(problem, target, figures),
+          of_step(costs.chunk_products) * cycles_of_product(problem, target, costs, figures),
       of_step(costs.chunk + costs.load + static_cast<double>(costs.chunk_products)),
       of_step(costs.chunk_shared_bytes),
       static_cast<double>(rows * problem.block.in) * static_cast<double>(size_of(problem.dtype)),
@@ -191,6 +193,8 @@ Prediction predict(const Sddmm& gradient, const Target& target, const Config& co
 Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
                     const Architecture& figures) {
   config.in_flight = tiles_in_share(problem, target, config, n, kShareOfX * figures.cache_bytes());
+  // Clusters are of two batch tiles: of an odd number, CTAs of one tile would wait for an SM.
+  if (config.variant == Variant::wgmma) config.cluster = tiles_at_once(problem, config, n) % 2 == 0 ? 2 : 1;
   config.split_saves =
       static_cast<std::int32_t>(Architecture::kCombineUs / step_us(problem, target, config, figures));
   return config;

@@ -152,7 +152,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
   const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
   Work work;
-  work.global_bytes = x + y + edge_reads + tiles * (weight + gates + bias + table_read) +
+  work.global_bytes = x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
+                      tiles * (gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;

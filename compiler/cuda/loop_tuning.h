@@ -22,6 +22,8 @@ struct CtaCosts {
   /// Each warp goes through chunks of its own, as many at a time as there are warps; else all warps of a CTA
   /// multiply the same one.
   bool chunk_per_warp = false;
+  /// Products reach the full rate of the tensor cores, not the share of it that mma.sync has on sm_90.
+  bool full_rate = false;
 };
 
 /// What the code of a product does each time, all warps of a CTA together. Instructions are of warps, and

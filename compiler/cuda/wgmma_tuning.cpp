@@ -17,6 +17,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.threads = shape.threads;
   costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
   costs.shared_bytes = shape.shared_bytes + kWgmmaStaticShared;
+  costs.full_rate = true;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{subtiles} * kSteps * outputs / 8 * 4;  // as many m16n8k16
   costs.chunk_shared_bytes = std::int64_t{kWgmmaLineBytes} * (config.tile_n + outputs) +
