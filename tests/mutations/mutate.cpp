@@ -81,24 +81,47 @@ std::vector<std::string> elements(std::string_view list) {
   return result;
 }
 
-/// Lets the first two registers of the `index`-th list change places.
-Broken swapped(std::string_view line, int index) {
+/// Lets the first register of the `index`-th list change places with the second, or with the last.
+Broken swapped(std::string_view line, int index, bool with_last = false) {
   const auto place = braces(line, index);
   if (!place) return {};
   std::vector<std::string> registers = elements(line.substr(place->first, place->second - place->first));
-  if (registers.size() < 2 || registers[0] == registers[1]) return {};
-  std::swap(registers[0], registers[1]);
+  if (registers.size() < 2) return {};
+  std::string& other = with_last ? registers.back() : registers[1];
+  if (registers[0] == other) return {};
+  std::swap(registers[0], other);
   std::string list;
   for (const std::string& name : registers) list += (list.empty() ? "" : ", ") + name;
   return std::string(line.substr(0, place->first)) + list + std::string(line.substr(place->second));
 }
 
-Broken wait_off_by_one(std::string_view line) {
-  constexpr std::string_view kWait = "cp.async.wait_group";
-  if (!is(line, kWait)) return {};
-  const std::size_t count = line.find_first_of("0123456789", line.find(kWait) + kWait.size());
+Broken wait_off_by_one(std::string_view line, std::string_view wait) {
+  if (!is(line, wait)) return {};
+  const std::size_t count = line.find_first_of("0123456789", line.find(wait) + wait.size());
   return replaced(line, line.substr(count),
                   std::to_string(std::stoi(std::string(line.substr(count))) + 1) + ";");
+}
+
+/// The line with another last operand; with none, where that is empty.
+std::string last_operand_replaced(std::string_view line, std::string_view with) {
+  const std::size_t comma = line.rfind(',');
+  const std::string before(line.substr(0, comma));
+  return with.empty() ? before + ";" : before + ", " + std::string(with) + ";";
+}
+
+Broken multicast_dropped(std::string_view line) {
+  constexpr std::string_view kMulticast = ".multicast::cluster";
+  if (!contains(line, kMulticast)) return {};
+  return last_operand_replaced(*replaced(line, kMulticast, ""), "");
+}
+
+/// `mbarrier.try_wait… p, [address], parity;` that does not wait.
+Broken phase_not_awaited(std::string_view line) {
+  if (!is(line, "mbarrier.try_wait")) return {};
+  const std::string_view instruction = instruction_of(line);
+  const std::size_t begin = instruction.find_first_of(" \t");
+  return "setp.eq.u32 " + elements(instruction.substr(begin, instruction.find(';') - begin)).front() +
+         ", 0, 0;";
 }
 
 Broken swizzle_changed(std::string_view line) {
@@ -114,7 +137,6 @@ Broken multiply_dropped(std::string_view line) {
     const std::vector<std::string> names = elements(instruction.substr(begin, instruction.find(';') - begin));
     return names.size() == 4 ? Broken("mov.f32 " + names[0] + ", " + names[3] + ";") : Broken();
   }
-  if (is(line, "wgmma.mma_async")) return "";
   if (!is(line, "mma.sync") || !contains(line, ".f32")) return {};
   const auto to = braces(line, 0);
   const auto from = braces(line, 3);
@@ -153,40 +175,6 @@ bool guards_store(std::string_view line, std::string_view rest) {
   return false;
 }
 
-/// `mbarrier.try_wait… p, [address], parity;` that does not wait.
-Broken wait_skipped(std::string_view line) {
-  if (!is(line, "mbarrier.try_wait")) return {};
-  const std::string_view instruction = instruction_of(line);
-  const std::size_t begin = instruction.find_first_of(" \t");
-  const std::string predicate = elements(instruction.substr(begin, instruction.find(';') - begin)).front();
-  return "setp.eq.u32 " + predicate + ", 0, 0;";
-}
-
-/// With another last operand.
-Broken with_last(std::string_view line, std::string_view operand) {
-  const std::size_t comma = line.rfind(',');
-  if (comma == std::string_view::npos) return {};
-  return std::string(line.substr(0, comma)) + ", " + std::string(operand) + ";";
-}
-
-Broken products_awaited_late(std::string_view line) {
-  if (!is(line, "wgmma.wait_group")) return {};
-  const Broken later = replaced(line, " 1;", " 2;");
-  return later ? later : replaced(line, " 0;", " 1;");
-}
-
-/// The first coordinate of `[map, {a, b}]` becomes the second.
-Broken coordinate_off(std::string_view line) {
-  const auto place = is(line, "cp.async.bulk.tensor") ? braces(line, 0) : std::nullopt;
-  if (!place) return {};
-  std::vector<std::string> at = elements(line.substr(place->first, place->second - place->first));
-  if (at.size() < 2 || at[0] == at[1]) return {};
-  at[0] = at[1];
-  std::string list;
-  for (const std::string& name : at) list += (list.empty() ? "" : ", ") + name;
-  return std::string(line.substr(0, place->first)) + list + std::string(line.substr(place->second));
-}
-
 /// The line as `fault` leaves it, for each way to do so; an empty string removes it.
 std::vector<std::string> broken(std::string_view line, std::string_view rest, Fault fault) {
   std::vector<std::string> ways;
@@ -201,7 +189,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       remove_if(is(line, "bar.sync") || is(line, "barrier.sync") || is(line, "bar.warp.sync"));
       break;
     case Fault::wait_count_off_by_one:
-      add(wait_off_by_one(line));
+      add(wait_off_by_one(line, "cp.async.wait_group"));
       break;
     case Fault::wait_removed:
       remove_if(is(line, "cp.async.wait_"));
@@ -270,7 +258,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       }
       break;
     case Fault::accumulator_swapped:
-      if (is(line, "mma.sync")) add(swapped(line, 0));
+      if (is(line, "mma.sync") || is(line, "wgmma.mma_async")) add(swapped(line, 0));
       break;
     case Fault::rounding_dropped:
       if (is(line, "cvt.rna.tf32.f32")) add(replaced(line, "cvt.rna.tf32.f32", "mov.b32"));
@@ -290,35 +278,44 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
     case Fault::grid_trigger_early:
       if (is(line, "griddepcontrol.wait")) add("griddepcontrol.launch_dependents;");
       break;
-    case Fault::phase_not_awaited:
-      add(wait_skipped(line));
-      break;
-    case Fault::phase_wrong:
-      if (is(line, "mbarrier.try_wait")) add(with_last(line, "0"));
-      break;
-    case Fault::transactions_off:
-      if (is(line, "mbarrier.arrive.expect_tx")) add(with_last(line, "64"));
-      break;
-    case Fault::arrival_removed:
-      remove_if(is(line, "mbarrier.arrive.") && !contains(line, "expect_tx"));
-      break;
-    case Fault::products_not_fenced:
+    case Fault::product_fence_removed:
       remove_if(is(line, "wgmma.fence"));
       break;
-    case Fault::products_not_awaited:
-      remove_if(is(line, "wgmma.wait_group"));
+    case Fault::product_wait_off_by_one:
+      add(wait_off_by_one(line, "wgmma.wait_group.sync.aligned"));
       break;
-    case Fault::products_awaited_late:
-      add(products_awaited_late(line));
+    case Fault::product_commit_removed:
+      remove_if(is(line, "wgmma.commit_group"));
       break;
-    case Fault::proxy_fence_removed:
-      remove_if(is(line, "fence.proxy.async"));
+    case Fault::expected_bytes_off:
+      if (is(line, "mbarrier.arrive.expect_tx")) add(last_operand_replaced(line, "4096"));
+      break;
+    case Fault::phase_changed:
+      if (is(line, "mbarrier.try_wait")) add(last_operand_replaced(line, "0"));
+      break;
+    case Fault::arrival_removed:
+      remove_if(is(line, "mbarrier.arrive") && !contains(line, "expect_tx"));
+      break;
+    case Fault::arrivals_off:
+      if (is(line, "mbarrier.init")) add(last_operand_replaced(line, "2"));
       break;
     case Fault::box_off:
-      if (is(line, "cp.async.bulk.tensor")) add(moved(line, contains(line, ".global.shared") ? 1 : 0, 1024));
+      if (is(line, "cp.async.bulk.tensor.")) add(swapped(line, 0, true));
       break;
-    case Fault::coordinate_off:
-      add(coordinate_off(line));
+    case Fault::multicast_dropped:
+      add(multicast_dropped(line));
+      break;
+    case Fault::registers_kept:
+      remove_if(is(line, "setmaxnreg.dec"));
+      break;
+    case Fault::phase_not_awaited:
+      add(phase_not_awaited(line));
+      break;
+    case Fault::product_wait_removed:
+      remove_if(is(line, "wgmma.wait_group"));
+      break;
+    case Fault::product_dropped:
+      remove_if(is(line, "wgmma.mma_async"));
       break;
     case Fault::cluster_left_early:
       remove_if(is(line, "barrier.cluster.wait"));
@@ -351,7 +348,7 @@ std::vector<Mutation> all_places(std::string_view ptx, std::size_t begin, std::s
 }  // namespace
 
 std::string_view name(Fault fault) {
-  constexpr std::array<std::string_view, 35> kNames = {"barrier removed",
+  constexpr std::array<std::string_view, 38> kNames = {"barrier removed",
                                                        "wait count off by one",
                                                        "wait removed",
                                                        "commit removed",
@@ -375,16 +372,19 @@ std::string_view name(Fault fault) {
                                                        "exchange dropped",
                                                        "wait for launches removed",
                                                        "early trigger",
-                                                       "phase not awaited",
-                                                       "wrong phase",
-                                                       "transactions off",
+                                                       "fence of products removed",
+                                                       "wait for products off by one",
+                                                       "commit of products removed",
+                                                       "expected bytes off",
+                                                       "phase changed",
                                                        "arrival removed",
-                                                       "products not fenced",
-                                                       "products not awaited",
-                                                       "products awaited late",
-                                                       "proxy fence removed",
+                                                       "arrivals off",
                                                        "box off",
-                                                       "coordinate off",
+                                                       "multicast dropped",
+                                                       "registers kept",
+                                                       "phase not awaited",
+                                                       "wait for products removed",
+                                                       "product dropped",
                                                        "cluster left early"};
   return kNames[static_cast<std::size_t>(fault)];
 }

@@ -33,16 +33,19 @@ enum class Fault : std::uint8_t {
   exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
   grid_wait_removed,      ///< no launch before this one need have ended
   grid_trigger_early,     ///< the next launch may begin at once, and this one never waits
-  phase_not_awaited,      ///< a stage is used, or filled again, at once
-  phase_wrong,            ///< the wait is always for an even phase
-  transactions_off,       ///< an mbarrier expects other bytes than are copied to it
-  arrival_removed,        ///< at an mbarrier
-  products_not_fenced,    ///< wgmma.fence is left out
-  products_not_awaited,   ///< wgmma.wait_group is left out
-  products_awaited_late,  ///< one group more may be on its way
-  proxy_fence_removed,
-  box_off,             ///< of a tensor copy, in shared memory
-  coordinate_off,      ///< of a tensor copy
+  product_fence_removed,  ///< registers of a wgmma are not ordered after what wrote them
+  product_wait_off_by_one,
+  product_commit_removed,
+  expected_bytes_off,  ///< a barrier expects other bytes than are copied
+  phase_changed,       ///< a wait for a barrier's phase is always for an even one
+  arrival_removed,     ///< a thread that has read a stage does not say so
+  arrivals_off,        ///< a barrier is made for two arrivals
+  box_off,             ///< the first and the last coordinate of a copy change places
+  multicast_dropped,   ///< only the CTA that copies gets the box
+  registers_kept,      ///< a warpgroup does not give registers back
+  phase_not_awaited,   ///< a stage is used, or filled again, at once
+  product_wait_removed,
+  product_dropped,     ///< a wgmma
   cluster_left_early,  ///< a CTA does not wait for its cluster
 };
 [[nodiscard]] std::string_view name(Fault fault);

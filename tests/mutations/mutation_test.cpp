@@ -39,11 +39,11 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.block = block;
   options.batch = 61;
   options.dtype = dtype;
-  const bool hopper = options.overlap_launches || std::string_view(config).starts_with("wgmma");
+  options.config = parse_config(config);
+  const bool hopper = options.overlap_launches || options.config->variant == Variant::wgmma;
   const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":2";
   options.math = math;
-  options.config = parse_config(config);
   const TemporaryFolder folder;
   options.cache_dir = folder.path();
   return {"emulated:" + arch, make_problem(layout, options), build(layout, options).binary};
@@ -134,17 +134,25 @@ TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by colu
 }
 
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found") {
-  const std::vector<Fault> faults = {Fault::phase_not_awaited,     Fault::phase_wrong,
-                                     Fault::transactions_off,      Fault::arrival_removed,
-                                     Fault::products_not_fenced,   Fault::products_not_awaited,
-                                     Fault::products_awaited_late, Fault::box_off,
-                                     Fault::coordinate_off,        Fault::store_address_off,
-                                     Fault::multiply_dropped};
-  check_all_caught(make_subject(DType::f16, {64, 128}, "wgmma warps=12 tile_n=128 stages=2 rows=2"), faults,
-                   3);
-  check_all_caught(make_subject(DType::bf16, {128, 64}, "wgmma warps=12 tile_n=128 stages=3 rows=2",
-                                Math::ieee, Operation::grad_input),
-                   faults, 2);
+  const std::vector<Fault> faults = {Fault::product_fence_removed,  Fault::product_wait_off_by_one,
+                                     Fault::product_commit_removed, Fault::expected_bytes_off,
+                                     Fault::phase_changed,          Fault::arrival_removed,
+                                     Fault::arrivals_off,           Fault::box_off,
+                                     Fault::registers_kept,         Fault::order_removed,
+                                     Fault::store_address_off,      Fault::accumulator_swapped,
+                                     Fault::phase_not_awaited,      Fault::product_wait_removed,
+                                     Fault::product_dropped};
+  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 split=2"), faults,
+                   4);
+  check_all_caught(make_subject(DType::bf16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 rows=2"),
+                   {Fault::arrival_removed, Fault::phase_changed, Fault::product_wait_off_by_one}, 6);
+  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=6 cluster=2"),
+                   {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
+                    Fault::expected_bytes_off, Fault::cluster_left_early},
+                   6);
+  check_all_caught(make_subject(DType::f16, {128, 64}, "wgmma tile_n=128 warps=12 stages=3", Math::ieee,
+                                Operation::grad_input),
+                   {Fault::exchange_dropped, Fault::box_off, Fault::store_address_off}, 3);
 }
 
 TEST_CASE("every fault planted in a kernel of the gradient of the weight is found") {
