@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "emulator/machine/block.h"
 #include "emulator/machine/crew.h"
@@ -208,6 +209,14 @@ class Launch {
     }
   }
 
+  /// Blocks of a cluster that have to do without a turn this time, so that others get ahead of them; no rank
+  /// where nothing has changed since the last time.
+  std::uint32_t lagging_rank(Random& random) {
+    const std::uint32_t size = grid_.cluster_size();
+    const bool changed = std::exchange(talked_at_, grid_.progress) != grid_.progress;
+    return grid_.clustered() && changed ? random.below(2 * size) : size;
+  }
+
   /// Whether any warp wanted to. Faults where nothing will change any more; `not_begun` clusters find no
   /// place on the device.
   bool talk(const std::vector<Block*>& blocks, Random& random, std::uint32_t not_begun) {
@@ -224,7 +233,10 @@ class Launch {
     const std::uint64_t progress = grid_.progress;
     if (grid_.clustered()) talk_in_clusters(blocks, turns.empty());
     bool all_circle = !turns.empty();
-    for (const Turn& turn : turns) all_circle = turn.block->take_turn(turn.warp, *workers_[0]) && all_circle;
+    const std::uint32_t lagging = lagging_rank(random);
+    for (const Turn& turn : turns)
+      all_circle =
+          turn.block->rank != lagging && turn.block->take_turn(turn.warp, *workers_[0]) && all_circle;
     if (!all_circle || grid_.progress != progress) return !turns.empty();
     const auto parted = std::find_if(turns.begin(), turns.end(), [](const Turn& turn) {
       return !turn.block->warps[turn.warp].diverged.empty();
@@ -252,6 +264,7 @@ class Launch {
   StartOrder order_;
   Crew crew_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::uint64_t talked_at_ = 0;  ///< progress of the grid when blocks talked last
 };
 
 }  // namespace
