@@ -43,8 +43,11 @@ void cluster_arrive(Warp& warp, const Instruction& instruction, Mask mask, bool 
   for (Mask left = mask; left != 0; left &= left - 1)
     warp.cluster.phase[std::countr_zero(left)] = cluster.barrier.phase;
   cluster.barrier.someone_arrived = true;
-  if (releases && checks_order(warp))
-    cluster.barrier.gathered.join(warp.block->order.release(warp.index, mask, warp.time));
+  if (checks_order(warp)) {
+    BlockOrder& order = warp.block->order;
+    cluster.barrier.gathered.join(releases ? order.release(warp.index, mask, warp.time)
+                                           : order.fenced(warp.index, mask));
+  }
   memory_changed(warp);
   cluster.look_at_barrier();
 }

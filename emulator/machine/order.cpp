@@ -218,6 +218,13 @@ Known BlockOrder::release(std::uint32_t index, Mask lanes, std::uint32_t& time) 
   return result;
 }
 
+Known BlockOrder::fenced(std::uint32_t index, Mask lanes) const {
+  Known result = common_.fenced[1];
+  if (const WarpOrder& warp = warps_[index]; warp.threads != nullptr)
+    each_bit(lanes, [&](int lane) { result.join((*warp.threads)[lane].fenced[1]); });
+  return result;
+}
+
 void BlockOrder::acquire(std::uint32_t index, Mask lanes, const Known& known) {
   if (known.empty()) return;
   fences_seen_ = true;

@@ -141,6 +141,8 @@ class BlockOrder {
   /// What comes before what the lanes do next, for who waits for all of them; and the other way round.
   [[nodiscard]] Known release(std::uint32_t warp, Mask lanes, std::uint32_t& time);
   void acquire(std::uint32_t warp, Mask lanes, const Known& known);
+  /// What the last fences of the lanes put before what they do next, for who waits for a relaxed arrival.
+  [[nodiscard]] Known fenced(std::uint32_t warp, Mask lanes) const;
 
   /// What comes before an operation of the async proxy that a lane issues. It is valid as long as `point`.
   struct AsyncPoint {

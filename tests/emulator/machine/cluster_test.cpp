@@ -41,6 +41,12 @@ TEST_CASE("blocks of a cluster read each other's shared memory after the barrier
       3, write + "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;\n" + read + kMeet);
   relaxed.zeros(24);
   CHECK(relaxed.always_races());
+  Kernel fenced = pairs(3, write +
+                               "fence.acq_rel.cluster;\nbarrier.cluster.arrive.relaxed.aligned;\n"
+                               "barrier.cluster.wait.aligned;\n" +
+                               read + kMeet);
+  fenced.zeros(24);
+  CHECK(fenced.clean());
 }
 
 TEST_CASE("generic addresses reach the other block, too") {
