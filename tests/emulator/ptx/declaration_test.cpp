@@ -133,6 +133,17 @@ TEST_CASE("a kernel says how many threads it takes") {
   CHECK(module.functions[2].required_threads[0] == 0);
 }
 
+TEST_CASE("a kernel says how many blocks its clusters have") {
+  const Module module = module_of(
+      ".entry a() .explicitcluster .reqnctapercluster 2, 3 .maxclusterrank 8 { ret; }\n.entry b() { ret; }");
+  CHECK(module.functions[0].needs_cluster);
+  CHECK(module.functions[0].required_cluster[0] == 2);
+  CHECK(module.functions[0].required_cluster[1] == 3);
+  CHECK(module.functions[0].required_cluster[2] == 1);
+  CHECK_FALSE(module.functions[1].needs_cluster);
+  CHECK(module.functions[1].required_cluster[0] == 0);
+}
+
 TEST_CASE("a kernel has shared and local variables of its own") {
   const Function function = kernel_of(".shared .align 16 .b8 tile[27648];\n.local .align 8 .b8 depot[32];");
   REQUIRE(function.variables.size() == 2);
