@@ -46,10 +46,12 @@ class Cases(unittest.TestCase):
             jobs = []
             for own in sorted(folder.iterdir()):
                 files = sorted(own.glob("*.ptx"))
-                alone = [file for file in files if join([file.read_text()]) is None]
-                joined = folder / f"{own.name}.ptx"
-                joined.write_text(join([file.read_text() for file in files if file not in alone]))
-                jobs += [(file, target) for file in [joined, *alone] for target in self.targets(own.name)]
+                apart = [file for file in files if join([file.read_text()]) is None]
+                together = [file.read_text() for file in files if file not in apart]
+                if together:
+                    apart.append(folder / f"{own.name}.ptx")
+                    apart[-1].write_text(join(together))
+                jobs += [(file, target) for file in apart for target in self.targets(own.name)]
             self.assertGreater(len(jobs), 20)
             with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
                 failures = list(filter(None, pool.map(lambda job: self.assemble(*job), jobs)))
