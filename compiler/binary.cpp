@@ -288,6 +288,8 @@ bool is_pointer(Argument argument) {
     case Argument::dgates:
     case Argument::edge_gain:
     case Argument::edge_bias:
+    case Argument::row_scale:
+    case Argument::v_row_scale:
       return true;
     case Argument::n:
     case Argument::x_stride:

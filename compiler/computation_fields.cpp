@@ -92,11 +92,12 @@ std::uint64_t bits_of(T value) {
 std::uint64_t bits_of(BlockShape block) { return bits_of(block.out) << 32 | bits_of(block.in); }
 std::uint64_t bits_of(Batch batch) { return bits_of(batch.bound()) << 1 | bits_of(batch.dynamic()); }
 std::uint64_t bits_of(const Epilogue& epilogue) {
-  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm, multiply, add] =
-      epilogue;
-  return bits_of(activation) << 10 | bits_of(layer_norm) << 9 | bits_of(multiply) << 8 | bits_of(add) << 7 |
-         bits_of(lstm) << 6 | bits_of(keep) << 5 | bits_of(edge_bias) << 4 | bits_of(scale) << 3 |
-         bits_of(bias) << 2 | bits_of(glu) << 1 | bits_of(residual);
+  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm, multiply, add,
+               row_scale] = epilogue;
+  return bits_of(activation) << 11 | bits_of(row_scale) << 10 | bits_of(layer_norm) << 9 |
+         bits_of(multiply) << 8 | bits_of(add) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 |
+         bits_of(edge_bias) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 |
+         bits_of(residual);
 }
 std::uint64_t bits_of(const Convolution& convolution) {
   return std::hash<std::string>{}(to_string(convolution));
@@ -128,7 +129,7 @@ template <typename Class, typename T>
 T member_type(T Class::*);
 
 /// A member of Computation and the member of Options that decides it: optional where another one, `Follows`,
-/// does in its stead.
+/// does in its stead, the type of operands that of results.
 template <auto Member, auto Option, auto Follows = Option>
 struct Access {
   using T = decltype(member_type(Member));
@@ -144,7 +145,7 @@ struct Access {
   }
   static void decide(Computation& what, const Options& options) {
     if constexpr (kFollows)
-      what.*Member = (options.*Option).value_or(options.*Follows);
+      what.*Member = (options.*Option).value_or(result_type(options.*Follows));
     else
       what.*Member = options.*Option;
   }
@@ -192,7 +193,9 @@ constexpr std::array kFields{
                                                   .option = "out-dtype",
                                                   .follows = "dtype",
                                                   .example = "f32",
-                                                  .help = "type of the result, --dtype where not given"}),
+                                                  .help =
+                                                      "type of the result; where not given --dtype, bf16 for "
+                                                      "e4m3 and e5m2, or i32 for i8"}),
     row<&C::math, &O::math>({.name = "math",
                              .option = "math",
                              .example = "tf32",
@@ -211,13 +214,14 @@ constexpr std::array kFields{
                                      .option = "epilogue",
                                      .axis = "epilogues",
                                      .example = "bias+gelu",
-                                     .help = "what is fused with the product: none, or scale, bias or "
-                                             "edge_bias, an activation (see --derivative), glu and "
-                                             "residual, joined by +, such as bias+gelu; or an LSTM's "
-                                             "cell, lstm or lstm+keep, for gradients lstm or "
-                                             "lstm+residual; or layer_norm, with multiply, add and an "
-                                             "activation, or with lstm, for gradients of the input with "
-                                             "residual"}),
+                                     .help =
+                                         "what is fused with the product: none, or scale, row_scale, bias or "
+                                         "edge_bias, an activation (see --derivative), glu and "
+                                         "residual, joined by +, such as bias+gelu; or an LSTM's "
+                                         "cell, lstm or lstm+keep, for gradients lstm or "
+                                         "lstm+residual; or layer_norm, with multiply, add and an "
+                                         "activation, or with lstm, for gradients of the input with "
+                                         "residual"}),
     row<&C::derivative, &O::derivative>(
         {.name = "derivative",
          .option = "derivative",

@@ -18,11 +18,12 @@ struct ElementFormat {
   double least;                   ///< the distance of the smallest values
 };
 
-/// What the templates call an element type. All three are empty where CUDA kernels do not compute with it.
+/// What the templates call an element type; empty where CUDA kernels do not have it in that place.
 struct CudaSpelling {
   std::string_view product;  ///< as an operand of tensor cores, templates/product.cuh; f32: by way of tf32
   std::string_view output;   ///< as the type of y, templates/output.cuh
   std::string_view operand;  ///< as an operand that is read as floats, templates/load_batch_rows.cuh
+  int least_capability = 0;  ///< the first compute capability whose tensor cores have it (PTX ISA, "mma")
 };
 
 /// Which passes of compiler/cpu compute with an element type.
@@ -56,19 +57,27 @@ struct Element {
   std::size_t bytes;            ///< also its alignment
   /// Products are formed and summed in this type: f32 or f64. Also the type of gates, dbias and dgates.
   DType arithmetic;
+  /// Whether elements are integers. Products of such operands are summed in int32, and sums converted to
+  /// `arithmetic` before anything else is done with them.
+  bool integer;
+  bool forward_only;               ///< as an operand: neither gradients, nor what an element is rounded for
+  std::span<const DType> results;  ///< types of what is computed, the usual one first; empty: no operand
   ElementFormat format;
   HostConversions host;
   DlpackType dlpack;
   CudaSpelling cuda;
   CpuPasses cpu;
   /// The bits of a quiet NaN with a payload that no arithmetic makes: neither the hardware's default, nor
-  /// what a conversion of such a NaN gives.
+  /// what a conversion of such a NaN gives. For integers a number that is hardly ever a result.
   std::uint64_t unlikely_nan;
 };
 /// All of them, in the order of DType.
 [[nodiscard]] std::span<const Element> elements();
 [[nodiscard]] const Element& element(DType type);
 [[nodiscard]] inline const ElementFormat& element_format(DType type) { return element(type).format; }
+
+/// Whether elements are floats of 8 bits.
+[[nodiscard]] inline bool is_float8(DType type) { return element(type).bytes == 1 && !element(type).integer; }
 
 /// Element i of an array of `type`: exactly, where the arithmetic type is float32; else rounded to float32.
 [[nodiscard]] float to_float(DType type, const void* data, std::int64_t i);
@@ -79,7 +88,8 @@ void to_float(DType type, const void* data, std::int64_t first, std::span<float>
 /// Elements first, first + 1 … of an array of `type`, exactly.
 void to_double(DType type, const void* data, std::int64_t first, std::span<double> to);
 
-/// Writes element i, rounded to nearest, ties to even: see HostConversions. A NaN stays a NaN.
+/// Writes element i, rounded to nearest, ties to even: see HostConversions. A NaN stays a NaN; of integers it
+/// is the least one. What is too large becomes infinite, or, of a type without infinities, its largest.
 void store(DType type, double value, void* data, std::int64_t i);
 /// Writes elements first, first + 1 …
 void store(DType type, std::span<const float> values, void* data, std::int64_t first);

@@ -97,6 +97,8 @@ struct LaunchOperands {
   LaunchNormalisation normalisation;
   LaunchImages images;           ///< of a dynamic convolution, here and below
   std::int64_t rows_of_one = 0;  ///< rows of the product for each of the batch; 0: the entry's
+  const void* row_scale = nullptr;
+  const void* v_row_scale = nullptr;
 
   /// Sets alpha and beta in both types: those of float32 are the nearest.
   void set_scale(double with_alpha, double with_beta) {

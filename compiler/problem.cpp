@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "compiler/batch_bound.h"
 #include "compiler/computation_fields.h"
 #include "compiler/edge_runs.h"
+#include "compiler/element.h"
 #include "compiler/named.h"
 #include "compiler/problem_kind.h"
 
@@ -34,12 +36,17 @@ struct EpiloguePart {
   bool Epilogue::* part;
   std::string_view stored = name;  ///< as identities spell it, so that records of earlier versions stay valid
 };
-constexpr std::array kEpilogueParts{
-    EpiloguePart{"scale", &Epilogue::scale},         EpiloguePart{"bias", &Epilogue::bias},
-    EpiloguePart{"edge_bias", &Epilogue::edge_bias}, EpiloguePart{"layer_norm", &Epilogue::layer_norm},
-    EpiloguePart{"multiply", &Epilogue::multiply},   EpiloguePart{"add", &Epilogue::add},
-    EpiloguePart{"glu", &Epilogue::glu, "gated"},    EpiloguePart{"lstm", &Epilogue::lstm},
-    EpiloguePart{"keep", &Epilogue::keep},           EpiloguePart{"residual", &Epilogue::residual}};
+constexpr std::array kEpilogueParts{EpiloguePart{"scale", &Epilogue::scale},
+                                    EpiloguePart{"row_scale", &Epilogue::row_scale},
+                                    EpiloguePart{"bias", &Epilogue::bias},
+                                    EpiloguePart{"edge_bias", &Epilogue::edge_bias},
+                                    EpiloguePart{"layer_norm", &Epilogue::layer_norm},
+                                    EpiloguePart{"multiply", &Epilogue::multiply},
+                                    EpiloguePart{"add", &Epilogue::add},
+                                    EpiloguePart{"glu", &Epilogue::glu, "gated"},
+                                    EpiloguePart{"lstm", &Epilogue::lstm},
+                                    EpiloguePart{"keep", &Epilogue::keep},
+                                    EpiloguePart{"residual", &Epilogue::residual}};
 
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
@@ -113,7 +120,7 @@ Epilogue parse_epilogue(std::string_view text) {
       if (known == activations.end() || epilogue.activation != Activation::none)
         refuse(fmt::format(
             "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-            "scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
+            "scale, row_scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
             "as bias+gelu, or lstm or lstm+keep, or layer_norm with multiply, add, an activation or "
             "lstm, and residual",
             printable(text), printable(word), activation_names()));
@@ -179,12 +186,21 @@ void validate_layout(const Layout& layout) {
         layout.rows(), layout.cols(), layout.blocks(), empty, most));
 }
 
+/// "f16 or f32", "bf16, f16 or f32".
+std::string listed(std::span<const DType> types) {
+  std::string text;
+  for (std::size_t i = 0; i < types.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == types.size() ? " or " : ", ", name(types[i]));
+  return text;
+}
+
 void validate_types(const Problem& problem) {
-  const DType sums = sum_type(problem.dtype);
-  if (problem.out_dtype != problem.dtype && problem.out_dtype != sums)
-    refuse(fmt::format("output type {} of {} operands: it is {}{}", name(problem.out_dtype),
-                       name(problem.dtype), name(problem.dtype),
-                       sums == problem.dtype ? "" : fmt::format(" or {}", name(sums))));
+  const std::span<const DType> results = element(problem.dtype).results;
+  if (results.empty())
+    refuse(fmt::format("operands of type {}: it is a result of i8, which would work", name(problem.dtype)));
+  if (std::find(results.begin(), results.end(), problem.out_dtype) == results.end())
+    refuse(fmt::format("output type {} of {} operands: it is {}", name(problem.out_dtype),
+                       name(problem.dtype), listed(results)));
   if (problem.math != Math::ieee && problem.dtype != DType::f32)
     refuse(fmt::format("math {} with {} operands: it rounds f32 operands; math ieee would work",
                        name(problem.math), name(problem.dtype)));
@@ -202,6 +218,32 @@ void validate_types(const Problem& problem) {
                                     : ", 8, 4 or 2"));
 }
 
+/// What an element of eight bits is an operand of: what is computed in a wider type at once, of operands that
+/// are multiplied as they are.
+void validate_forward_only(const Problem& problem) {
+  const Epilogue& epilogue = problem.epilogue;
+  const bool narrow = element(problem.dtype).forward_only;
+  if (epilogue.row_scale && !narrow)
+    refuse(
+        fmt::format("epilogue {} of {}: row_scale is of e4m3, e5m2 and i8; scales in the weight would work",
+                    to_string(epilogue), name(problem.dtype)));
+  if (!narrow) return;
+  const auto refuse_it = [&](std::string_view what, std::string_view instead) {
+    refuse(fmt::format("{} of {}: {} would work", what, name(problem.dtype), instead));
+  };
+  if (problem.operation != Operation::forward) refuse_it(name(problem.operation), "forward, or f16 or bf16,");
+  if (problem.feature_major()) refuse_it("feature-major activations", "batch-major ones");
+  if (problem.convolution.transposed) refuse_it("a transposed convolution", "f16 or bf16");
+  if (problem.gates) refuse_it("gates", "f16 or bf16, or epilogue row_scale for whole block rows,");
+  if (epilogue.lstm || epilogue.layer_norm)
+    refuse_it(fmt::format("epilogue {}", to_string(epilogue)), "f16 or bf16");
+  if (problem.out_dtype == DType::i32 && epilogue != Epilogue{})
+    refuse(
+        fmt::format("epilogue {} to i32: these are the sums; output type f32, f16 or bf16, or epilogue "
+                    "none, would work",
+                    to_string(epilogue)));
+}
+
 void validate_edge_bias(const Problem& problem) {
   const Epilogue& epilogue = problem.epilogue;
   if (!epilogue.edge_bias) return;
@@ -212,7 +254,8 @@ void validate_edge_bias(const Problem& problem) {
     refuse_it("an edge bias is a convolution's, and this is a linear layer; bias would work");
   if (epilogue.bias) refuse_it("an edge bias takes the place of the bias; one of the two would work");
   if (epilogue.glu) refuse_it("a glu pair has no edge bias; bias, or two products, would work");
-  if (problem.dtype == DType::f64) refuse_it("f64 has no edge bias; f32 would work");
+  if (problem.dtype == DType::f64 || element(problem.dtype).forward_only)
+    refuse_it(fmt::format("{} has no edge bias; f32 would work", name(problem.dtype)));
   static_cast<void>(edge_runs(problem.convolution));
 }
 
@@ -345,6 +388,7 @@ void validate(const Problem& problem) {
   validate_cut(transposed ? problem.cut_out_features : problem.cut_in_features, problem.layout.cols(),
                problem.block.in, transposed ? "output" : "input");
   validate_types(problem);
+  validate_forward_only(problem);
   validate(problem.convolution);
   validate_ends(problem);
   validate_convolution(problem);

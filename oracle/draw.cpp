@@ -38,11 +38,12 @@ void fill(DType type, void* to, std::int64_t first, std::int64_t count, Inputs k
           std::uint64_t seed, std::int64_t position) {
   std::array<double, 1024> values;
   const bool all_of_float64 = sum_type(type) == DType::f64;
+  const double range = element(type).integer ? element_format(type).largest + 1 : 1;
   for (std::int64_t done = 0; done < count;) {
     const auto now = static_cast<std::size_t>(std::min<std::int64_t>(values.size(), count - done));
     const auto base = static_cast<std::uint64_t>(position + done);
     if (kind == Inputs::random)
-      for (std::size_t i = 0; i < now; ++i) values[i] = uniform(draw(seed, base + i), all_of_float64);
+      for (std::size_t i = 0; i < now; ++i) values[i] = range * uniform(draw(seed, base + i), all_of_float64);
     else
       for (std::size_t i = 0; i < now; ++i) values[i] = small_integer(draw(seed, base + i), largest);
     store(type, std::span<const double>(values).first(now), to, first + done);

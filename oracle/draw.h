@@ -9,7 +9,7 @@ namespace sparsekiln {
 /// What operands are filled with, which decides how sharp a check can be.
 enum class Inputs : std::uint8_t {
   small_integers,  ///< non-zero; every product and every partial sum, in any order, is exact in float32
-  random,          ///< uniform in [-1, 1), rounded to the type
+  random,          ///< uniform in [-1, 1), rounded to the type; of integers in all their range
 };
 
 /// Draw i of the stream `seed`: the SplitMix64 generator (Steele, Lea & Flood 2014), addressed by position.

@@ -4,6 +4,7 @@
 
 #include "compiler/activation.h"
 #include "compiler/element.h"
+#include "oracle/check_result.h"
 
 namespace sparsekiln {
 namespace {
@@ -35,12 +36,16 @@ Bounded multiply_add(double factor, Bounded a, Bounded b, double u) {
 Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum, Bounded v_sum,
               DType sums) {
   const double u = error_of_operation(sums);
-  const bool has_z = epilogue.scale || epilogue.bias;
-  Bounded a = has_z ? multiply_add(operands.alpha, sum, {operands.bias}, u) : sum;
+  const bool has_z = epilogue.scale || epilogue.row_scale || epilogue.bias;
+  // The product of alpha and a scale of rows, which are float32, is rounded.
+  const auto factor = [&](double row_scale) {
+    return epilogue.row_scale ? rounded(operands.alpha * row_scale, sums) : operands.alpha;
+  };
+  Bounded a = has_z ? multiply_add(factor(operands.row_scale), sum, {operands.bias}, u) : sum;
   if (epilogue.edge_bias) a = multiply_add(operands.edge_gain, a, {operands.edge_bias}, u);
   a = activated(epilogue.activation, a, sums, u);
   if (epilogue.glu) {
-    const Bounded t = has_z ? multiply_add(operands.alpha, v_sum, {operands.v_bias}, u) : v_sum;
+    const Bounded t = has_z ? multiply_add(factor(operands.v_row_scale), v_sum, {operands.v_bias}, u) : v_sum;
     a = rounded({a.value * t.value, std::fabs(a.value) * t.error + std::fabs(t.value) * a.error}, u);
   }
   if (epilogue.residual) a = rounded({a.value + operands.residual, a.error}, u);

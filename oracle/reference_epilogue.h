@@ -20,6 +20,8 @@ struct EpilogueOperands {
   double beta = 0;
   double bias = 0;
   double v_bias = 0;
+  double row_scale = 1;
+  double v_row_scale = 1;
   double edge_gain = 1;
   double edge_bias = 0;
   double residual = 0;

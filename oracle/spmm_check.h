@@ -43,6 +43,11 @@ namespace sparsekiln {
 /// has the signs of the products, thus no bias, and the bias that the truncated sums have towards zero,
 /// 2u·|s| in each of K/b steps with |s| near √K, is a fraction of it.
 ///
+/// Tensor cores add 8-bit floats with 13 bits of fraction, within one instruction (templates/product.cuh):
+/// products lose up to 2^-13 of the largest of them, which is 1, and their sum as much of itself. Those are
+/// added to the bound: c·2^-13 and 2^-13·(|x|·|W|ᵀ). Small integers stay exact, as 32 products of them are
+/// below 2^13. Sums of integers are exact whatever the inputs, and rounded to float32 before an epilogue.
+///
 /// With `Math::tf32` the float64 product is that of the operands rounded to tf32. The errors of the sums and
 /// those of an epilogue come together as oracle/reference_epilogue.h says; what stays exact there must be
 /// equal.

@@ -12,6 +12,7 @@
 
 #include "compiler/edge_runs.h"
 #include "compiler/element.h"
+#include "oracle/check_result.h"
 
 namespace sparsekiln {
 std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length) {
@@ -30,7 +31,8 @@ namespace {
 /// make_inputs.
 std::int64_t largest_integer(const Spmm& problem) {
   const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
-  return largest_integer(static_cast<double>(k), problem.epilogue == Epilogue{} ? 1 : 16, problem.out_dtype);
+  const double growth = problem.epilogue == Epilogue{} ? 1 : problem.epilogue.row_scale ? 64 : 16;
+  return largest_integer(static_cast<double>(k), growth, problem.out_dtype);
 }
 
 /// The streams of one seed.
@@ -47,7 +49,9 @@ enum Stream : std::uint64_t {
   kEdgeGain,
   kEdgeBias,
   kCell,
-  kNormalisation
+  kNormalisation,
+  kRowScale,
+  kVRowScale
 };
 
 /// Fills operands of one kind from one seed.
@@ -103,6 +107,15 @@ class Filler {
   /// Few that are 0, none that is fixed by its situation or feature alone.
   [[nodiscard]] std::vector<std::byte> edge_gain(std::int64_t elements) const {
     return drawn(kEdgeGain, elements, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
+  }
+  /// Those of neighbouring block rows differ; with them, integers stay halves.
+  [[nodiscard]] std::vector<std::byte> row_scale(Stream stream, std::int64_t rows) const {
+    std::vector<std::byte> scales = drawn(stream, rows, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
+    for (std::int64_t row = 0; row < rows && kind_ == Inputs::random; ++row)
+      store(DType::f32,
+            to_double(DType::f32, scales.data(), row) * (0.3 + 0.1 * static_cast<double>(row % 5)),
+            scales.data(), row);
+    return scales;
   }
 
  private:
@@ -265,6 +278,8 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
     inputs.edge_gain = filler.edge_gain(elements);
     inputs.edge_bias = filler.dense(kEdgeBias, problem.sum_type(), elements);
   }
+  if (ends.row_scale) inputs.row_scale = filler.row_scale(kRowScale, problem.out_blocks());
+  if (ends.row_scale && ends.glu) inputs.v_row_scale = filler.row_scale(kVRowScale, problem.out_blocks());
   if (ends.scale) {
     // float64 problems are given numbers that no float is. Powers of two keep integers exact.
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;
@@ -295,7 +310,9 @@ void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t see
     const auto row = static_cast<std::int64_t>(draw(seed, 2 * i) % static_cast<std::uint64_t>(rows));
     const auto k =
         static_cast<std::int64_t>(draw(seed, 2 * i + 1) % static_cast<std::uint64_t>(problem.in_features()));
-    store(problem.dtype, kPlants[i], inputs.x.data(), place.at(row, k));
+    const bool infinite = std::isinf(rounded(kInf, problem.dtype));
+    store(problem.dtype, infinite ? kPlants[i] : std::numeric_limits<float>::quiet_NaN(), inputs.x.data(),
+          place.at(row, k));
   }
 }
 

@@ -63,18 +63,20 @@ struct HostNormalisation {
 struct HostInputs {
   Inputs kind = Inputs::random;
   std::uint64_t seed = 0;
-  std::int64_t n = 0;                ///< the batch: images of a convolution
-  std::int64_t x_stride = 0;         ///< elements
-  std::vector<std::byte> x;          ///< as HostActivation has it; what is between the rows is NaN
-  std::vector<std::byte> w;          ///< blocks (and taps) × block_out × block_in elements
-  std::vector<std::byte> v;          ///< as w
-  std::vector<std::byte> bias;       ///< out_features elements of the output type
-  std::vector<std::byte> v_bias;     ///< as bias
-  HostActivation residual;           ///< of the output type
-  std::vector<std::byte> edge_gain;  ///< [situations, out_features], of the type of sums
-  std::vector<std::byte> edge_bias;  ///< as edge_gain
-  HostActivation y;                  ///< what y holds before, where beta is not 0
-  HostActivation z;                  ///< like x
+  std::int64_t n = 0;                  ///< the batch: images of a convolution
+  std::int64_t x_stride = 0;           ///< elements
+  std::vector<std::byte> x;            ///< as HostActivation has it; what is between the rows is NaN
+  std::vector<std::byte> w;            ///< blocks (and taps) × block_out × block_in elements
+  std::vector<std::byte> v;            ///< as w
+  std::vector<std::byte> bias;         ///< out_features elements of the output type
+  std::vector<std::byte> v_bias;       ///< as bias
+  HostActivation residual;             ///< of the output type
+  std::vector<std::byte> edge_gain;    ///< [situations, out_features], of the type of sums
+  std::vector<std::byte> edge_bias;    ///< as edge_gain
+  std::vector<std::byte> row_scale;    ///< a float32 for each block row
+  std::vector<std::byte> v_row_scale;  ///< as row_scale
+  HostActivation y;                    ///< what y holds before, where beta is not 0
+  HostActivation z;                    ///< like x
   HostCell cell;
   HostNormalisation normalisation;
   std::vector<std::byte> gates;  ///< one of the type of sums for each block: some of them 0, some 1
@@ -101,7 +103,8 @@ struct HostInputs {
 /// Another number of parts of dnorm, all of which hold numbers.
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts);
 
-/// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays.
+/// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays. Types
+/// that have no infinities get what they make of a NaN.
 void plant_non_finite(const Spmm& problem, HostInputs& inputs, std::uint64_t seed);
 
 }  // namespace sparsekiln

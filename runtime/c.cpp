@@ -278,7 +278,8 @@ sk_status sk_element_type_describe(size_t index, sk_element_type* view) {
                      .sum_array_name = sums.array_name.data(),
                      .dlpack_code = type.dlpack.code,
                      .dlpack_bits = type.dlpack.bits,
-                     .on_cuda = type.cuda.output.empty() ? 0 : 1});
+                     .on_cuda = type.cuda.output.empty() && type.cuda.product.empty() ? 0 : 1,
+                     .forward_only = type.forward_only ? 1 : 0});
   });
 }
 
@@ -485,6 +486,8 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands) {
                  .dnorm = view_of("dnorm", from.dnorm),
                  .edge_gain = view_of("edge_gain", from.edge_gain),
                  .edge_bias = view_of("edge_bias", from.edge_bias),
+                 .row_scale = view_of("row_scale", from.row_scale),
+                 .v_row_scale = view_of("v_row_scale", from.v_row_scale),
                  .z = view_of("z", from.z),
                  .gates = view_of("gates", from.gates),
                  .dbias = view_of("dbias", from.dbias),

@@ -322,13 +322,11 @@ std::int64_t gates_of(const OperandContract& contract) {
 
 /// What a product reads besides activations; what the kernel does not take is empty.
 struct ProductParameters {
-  Region w;
-  Region v;
-  Region bias;
-  Region v_bias;
+  Region w, v;
+  Region bias, v_bias;
   Region gates;
-  Region edge_gain;
-  Region edge_bias;
+  Region edge_gain, edge_bias;
+  Region row_scale, v_row_scale;
   Region gain;
   Region dnorm;  ///< computed
 };
@@ -367,6 +365,12 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   };
   if (ends.edge_bias) checked.edge_gain = edges("edge_gain", operands.edge_gain);
   if (ends.edge_bias) checked.edge_bias = edges("edge_bias", operands.edge_bias);
+  const auto scales = [&](std::string_view name, const TensorView& view) {
+    return check_dense(name, view, DType::f32, {(features + contract.block.out - 1) / contract.block.out},
+                       contract, device, ": one for each block row");
+  };
+  if (ends.row_scale) checked.row_scale = scales("row_scale", operands.row_scale);
+  if (ends.row_scale && ends.glu) checked.v_row_scale = scales("v_row_scale", operands.v_row_scale);
   return checked;
 }
 
@@ -379,8 +383,9 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
   const std::int64_t to = sides_of(contract).to.features;
   if (!y.apart(to, feature_major)) refuse_itself(y.name);
   const Region computed = y.region(to, feature_major);
-  refuse_overlaps(computed, {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias,
-                             reads.gates, reads.edge_gain, reads.edge_bias, reads.gain});
+  refuse_overlaps(computed,
+                  {x.region(from, feature_major), reads.w, reads.v, reads.bias, reads.v_bias, reads.gates,
+                   reads.edge_gain, reads.edge_bias, reads.row_scale, reads.v_row_scale, reads.gain});
   if (z.view != nullptr) refuse_overlaps(computed, {z.region(from, feature_major)});
   if (residual.view == nullptr) return;
   // In place is safe: the thread that writes an element has read it just before.
@@ -534,6 +539,8 @@ CheckedOperands check_product(const Operands& operands, const OperandContract& c
   launch.gates = operands.gates.data;
   launch.edge_gain = operands.edge_gain.data;
   launch.edge_bias = operands.edge_bias.data;
+  launch.row_scale = operands.row_scale.data;
+  launch.v_row_scale = operands.v_row_scale.data;
   launch.set_scale(operands.alpha, operands.beta);
   return checked;
 }

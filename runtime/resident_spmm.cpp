@@ -95,6 +95,9 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
       operands.edge_gain = view(place(inputs.edge_gain), problem.sum_type(), rows, product.out_features());
       operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
     }
+    if (ends.row_scale) operands.row_scale = view(place(inputs.row_scale), DType::f32, product.out_blocks());
+    if (ends.row_scale && ends.glu)
+      operands.v_row_scale = view(place(inputs.v_row_scale), DType::f32, product.out_blocks());
     const auto of_end = [&](TensorView Operands::* operand, const HostActivation& matrix) {
       if (matrix.features != 0) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
     };

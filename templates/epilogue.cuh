@@ -33,6 +33,8 @@ struct EpilogueArguments {
   long long z_stride = 0;
   const float* edge_gain = nullptr;
   const float* edge_bias = nullptr;
+  const float* row_scale = nullptr;
+  const float* v_row_scale = nullptr;
   ImageExtents images{};
   CellMatrices cell{};
 };
@@ -124,14 +126,41 @@ struct EdgesOfY {
   }
 };
 
-/// alpha · sum + bias, for W or V.
+/// What sums of W, and of V, are multiplied by in a block row.
 template <class Config>
-__device__ __forceinline__ float scaled(float sum, float bias, const EpilogueArguments<Config>& epilogue) {
-  if constexpr (Config::scales && Config::has_bias) return __fmaf_rn(epilogue.alpha, sum, bias);
-  if constexpr (Config::scales) return epilogue.alpha * sum;
+struct Factors {
+  float of[Config::weights];
+
+  __device__ __forceinline__ Factors(int block_row, const EpilogueArguments<Config>& epilogue) {
+#pragma unroll
+    for (int weight = 0; weight < Config::weights; ++weight) {
+      of[weight] = epilogue.alpha;
+      if constexpr (Config::scales_rows) {
+        const float scale = (weight == 0 ? epilogue.row_scale : epilogue.v_row_scale)[block_row];
+        of[weight] = Config::scales ? epilogue.alpha * scale : scale;
+      }
+    }
+  }
+};
+
+/// factor · sum + bias, for W or V.
+template <class Config>
+__device__ __forceinline__ float scaled(float sum, float bias, float factor) {
+  enum : bool { kScales = Config::scales || Config::scales_rows };
+  if constexpr (kScales && Config::has_bias) return __fmaf_rn(factor, sum, bias);
+  if constexpr (kScales) return factor * sum;
   if constexpr (Config::has_bias) return sum + bias;
   return sum;
 }
+
+/// A sum, of whatever type, as a word of 32 bits that is stored as a float.
+__device__ __forceinline__ float word_of(float sum) { return sum; }
+__device__ __forceinline__ float word_of(int sum) { return __int_as_float(sum); }
+/// And back.
+__device__ __forceinline__ void take_word(float& sum, float word) { sum = word; }
+__device__ __forceinline__ void take_word(int& sum, float word) { sum = __float_as_int(word); }
+__device__ __forceinline__ void add_word(float& sum, float word) { sum += word; }
+__device__ __forceinline__ void add_word(int& sum, float word) { sum += __float_as_int(word); }
 
 /// Adds the residual and beta · y to consecutive outputs of one batch row, the first of which is written to
 /// `y`.
@@ -246,6 +275,7 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
                                 (Config::merge == 1 ? out : out % Config::block_out);
       const long long left = Config::out_features - feature;  // in a partial last block row
       if (Config::out_features != 0 && left <= 0) continue;
+      const Factors<Config> factors(row, to.epilogue);
       float bias[Config::weights][kRun] = {};
       if constexpr (Config::has_bias) {
 #pragma unroll
@@ -266,12 +296,18 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
           float run[kRun];
 #pragma unroll
           for (int v = 0; v < kRun; ++v) {
-            float z = scaled<Config>(tile.at(r * Config::weights, j, i + v), bias[0][v], to.epilogue);
-            if (Config::has_edge_bias && (Config::out_features == 0 || v < left))
-              z = edges.apply(z, j, feature + v, to.epilogue);
-            run[v] = Config::Activation::apply(z);
-            if constexpr (Config::weights > 1)
-              run[v] *= scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], to.epilogue);
+            const auto sum = tile.at(r * Config::weights, j, i + v);
+            if constexpr (Config::Output::kSums) {
+              run[v] = word_of(sum);
+            } else {
+              float z = scaled<Config>(sum, bias[0][v], factors.of[0]);
+              if (Config::has_edge_bias && (Config::out_features == 0 || v < left))
+                z = edges.apply(z, j, feature + v, to.epilogue);
+              run[v] = Config::Activation::apply(z);
+              if constexpr (Config::weights > 1)
+                run[v] *=
+                    scaled<Config>(tile.at(r * Config::weights + 1, j, i + v), bias[1][v], factors.of[1]);
+            }
           }
           write<Config>(run, place_of(n, feature, to.epilogue.residual_stride),
                         to.y + place_of(n, feature, to.y_stride), left, to.epilogue);
@@ -302,7 +338,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
              : kValues % 2 == 0 ? 2
                                 : 1,  ///< values that are written at once
   };
-  const auto value = [&](int v) -> float& {
+  const auto value = [&](int v) -> auto& {
     return tile.at(v / kOfTile, v % kOfTile / Tile::kOut, v % Tile::kOut);
   };
   __shared__ bool last;
@@ -317,7 +353,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
     for (int first = 0; first < kValues; first += kPiece) {
       float piece[kPiece];
 #pragma unroll
-      for (int v = 0; v < kPiece; ++v) piece[v] = value(first + v);
+      for (int v = 0; v < kPiece; ++v) piece[v] = word_of(value(first + v));
       ptx::store_global(own + first * kHolders, piece);
     }
   }
@@ -337,7 +373,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
   for (int first = 0; first < kValues; first += kPiece) {
     ptx::load_relaxed(part + first * kHolders, piece);
 #pragma unroll
-    for (int v = 0; v < kPiece; ++v) value(first + v) = piece[v];
+    for (int v = 0; v < kPiece; ++v) take_word(value(first + v), piece[v]);
   }
   for (int p = 1; p < split.parts; ++p) {
     part += kValues * kHolders;
@@ -345,7 +381,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
     for (int first = 0; first < kValues; first += kPiece) {
       ptx::load_relaxed(part + first * kHolders, piece);
 #pragma unroll
-      for (int v = 0; v < kPiece; ++v) value(first + v) += piece[v];
+      for (int v = 0; v < kPiece; ++v) add_word(value(first + v), piece[v]);
     }
   }
   return true;

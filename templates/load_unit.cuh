@@ -26,6 +26,12 @@ __device__ __forceinline__ uint4 read_elements(const char* from, int bytes) {
     words[v] = 0;
     if constexpr (kElementBytes == 4) {
       if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned*>(from + v * 4);
+    } else if constexpr (kElementBytes == 1) {
+#pragma unroll
+      for (int byte = 0; byte < 4; ++byte)
+        if (v * 4 + byte < bytes)
+          words[v] |= static_cast<unsigned>(*reinterpret_cast<const unsigned char*>(from + v * 4 + byte))
+                      << byte * 8;
     } else {
       if (v * 4 < bytes) words[v] = *reinterpret_cast<const unsigned short*>(from + v * 4);
       if (v * 4 + 2 < bytes)

@@ -19,6 +19,7 @@ __device__ __forceinline__ void write_words(void* y, const unsigned (&words)[kWo
 
 struct F32Output {
   using Element = float;
+  enum : bool { kSums = false };  ///< what is written is the sums, which no epilogue has changed
   template <bool kPast = false>
   __device__ static __forceinline__ void write(float* y, const float (&run)[1]) {
     *y = run[0];
@@ -42,6 +43,7 @@ struct F32Output {
 template <class Type>
 struct PackedOutput {
   using Element = unsigned short;
+  enum : bool { kSums = false };
   template <bool kPast = false>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[1]) {
     *y = static_cast<Element>(Type::pack(run[0], 0));
@@ -75,6 +77,11 @@ struct F16Output : PackedOutput<F16Output> {
 struct Bf16Output : PackedOutput<Bf16Output> {
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_bf16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
+};
+
+/// Sums of integers, whose bits a run has.
+struct I32Output : F32Output {
+  enum : bool { kSums = true };
 };
 
 /// How many of kRun consecutive elements are read or written at once, where their address is a multiple of so

@@ -7,10 +7,11 @@
 
 namespace sparsekiln {
 
-/// Operand types: how fragments are converted, and which instruction multiplies them. `unpack` returns the
-/// lower of the two elements in a word.
+/// Operand types: how fragments are converted, which instruction multiplies them, and the type of sums.
+/// `unpack` returns the lower of the two elements in a word.
 struct F16Product {
   using Element = unsigned short;
+  using Sum = float;
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_f16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return ptx::unpack_f16(bits); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
@@ -21,6 +22,7 @@ struct F16Product {
 };
 struct Bf16Product {
   using Element = unsigned short;
+  using Sum = float;
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_bf16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
@@ -31,6 +33,7 @@ struct Bf16Product {
 };
 struct Tf32Product {
   using Element = float;
+  using Sum = float;
   __device__ static __forceinline__ unsigned convert(unsigned word) { return ptx::round_tf32(word); }
   __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
@@ -41,6 +44,50 @@ struct Tf32Product {
 /// The same, of words that were rounded before.
 struct RoundedTf32Product : Tf32Product {
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+};
+
+/// Elements of 8 bits, which nothing changes between memory and the instruction.
+///
+/// Tensor cores add products of 8-bit floats with 13 bits of fraction (H100 and RTX 40: Khattak & Mikaitis
+/// 2025, Accurate Models of NVIDIA Tensor Cores, arXiv:2512.07004). Sums are therefore added in float32 by
+/// CUDA cores: after each instruction here, which takes no more registers; where that would cost too much,
+/// after kPromoted elements of k.
+struct Float8Product {
+  using Element = unsigned char;
+  using Sum = float;
+  enum : int { kPromoted = 128 };
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+
+ protected:
+  __device__ static __forceinline__ void add(float (&accumulators)[4], const float (&products)[4]) {
+#pragma unroll
+    for (int v = 0; v < 4; ++v) accumulators[v] += products[v];
+  }
+};
+struct E4m3Product : Float8Product {
+  __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    float products[4];
+    ptx::multiply_e4m3(products, a, b);
+    add(accumulators, products);
+  }
+};
+struct E5m2Product : Float8Product {
+  __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    float products[4];
+    ptx::multiply_e5m2(products, a, b);
+    add(accumulators, products);
+  }
+};
+struct I8Product {
+  using Element = signed char;
+  using Sum = int;
+  __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+  __device__ static __forceinline__ void mma(int (&accumulators)[4], const unsigned (&a)[4],
+                                             const unsigned (&b)[2]) {
+    ptx::mma_s8(accumulators, a, b);
+  }
 };
 
 /// Changes each element of a word in float32 and rounds it to its type: change(element, the element of

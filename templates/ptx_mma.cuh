@@ -177,6 +177,30 @@ __device__ __forceinline__ void mma_tf32(float (&accumulators)[4], const unsigne
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// products = A · B.
+__device__ __forceinline__ void multiply_e4m3(float (&products)[4], const unsigned (&a)[4],
+                                              const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=f"(products[0]), "=f"(products[1]), "=f"(products[2]), "=f"(products[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+__device__ __forceinline__ void multiply_e5m2(float (&products)[4], const unsigned (&a)[4],
+                                              const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%10, %10, %10, %10};"
+      : "=f"(products[0]), "=f"(products[1]), "=f"(products[2]), "=f"(products[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+/// accumulators += A · B. Sums wrap around.
+__device__ __forceinline__ void mma_s8(int (&accumulators)[4], const unsigned (&a)[4],
+                                       const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+r"(accumulators[0]), "+r"(accumulators[1]), "+r"(accumulators[2]), "+r"(accumulators[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /// Rounds a float to tf32, to nearest, ties away from zero.
 __device__ __forceinline__ unsigned round_tf32(unsigned value) {
   unsigned rounded;

@@ -6,14 +6,14 @@
 #include "product.cuh"
 #include "spmm.cuh"
 
-// SpMM on tensor cores, accumulated in float32: y = x · Bᵀ, where B is W, or Wᵀ if blocks are read by
-// columns.
+// SpMM on tensor cores, accumulated in float32, or of 8-bit integers in int32: y = x · Bᵀ, where B is W, or
+// Wᵀ if blocks are read by columns.
 //
 // mma.sync expects rows of A and columns of B that are contiguous along k. x and W usually are. Where x is
 // feature-major or W is read by columns, fragments are transposed when they are read from shared memory. The
 // config decides which of the two is A (16 rows per tile) and which is B (8 columns). A k-step is 32 bytes of
-// each row: 16 elements of 16 bits, or 8 floats. Products are summed in the hardware's order within a k-step
-// and in ascending order of k-steps; the parts of a split row are added in ascending order.
+// each row: 32 elements of 8 bits, 16 of 16 bits, or 8 floats. Products are summed in the hardware's order
+// within a k-step and in ascending order of k-steps; the parts of a split row are added in ascending order.
 
 namespace sparsekiln {
 
@@ -23,6 +23,7 @@ template <class Config>
 struct MmaTile {
   using Stages = SwizzledStages<Config>;
   using Product = typename Stages::Product;
+  using Sum = typename Product::Sum;
   enum : bool {
     kWeightA = Config::weight_a,
     kColumnsW = Config::by_columns,
@@ -65,7 +66,7 @@ struct MmaTile {
   /// Offsets of this lane's fragments of the first k-step.
   const unsigned a_place = ptx::kept(FragmentsA::place_a(warp_a * kA * 16, lane));
   const unsigned b_place = ptx::kept(FragmentsB::place_b(warp_b * kB * 8, lane));
-  float accumulators[kRows][kA][kB][4];
+  Sum accumulators[kRows][kA][kB][4];
 
   __device__ __forceinline__ int n_of(int j) const {
     if constexpr (kWeightA && kAlternateB) return warp_b * kB * 8 + j / 4 * 16 + lane % 4 * 4 + j % 4;
@@ -82,11 +83,11 @@ struct MmaTile {
     if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
     return run + own * kRun;
   }
-  __device__ __forceinline__ float& at(int r, int j, int i) {
+  __device__ __forceinline__ Sum& at(int r, int j, int i) {
     if constexpr (kWeightA) return accumulators[r][i / 2][tile_b(j)][i % 2 * 2 + half_b(j)];
     return accumulators[r][j / 2][tile_b(i)][j % 2 * 2 + half_b(i)];
   }
-  __device__ __forceinline__ float at(int r, int j, int i) const {
+  __device__ __forceinline__ Sum at(int r, int j, int i) const {
     return const_cast<MmaTile*>(this)->at(r, j, i);
   }
 
@@ -133,12 +134,12 @@ struct MmaTile {
     first = keeps_second ? got : first;
     second = keeps_second ? second : got;
   }
-  __device__ __forceinline__ void multiply_into(float (&into)[kA][kB][4], Stages& operands) {
+  __device__ __forceinline__ void multiply_into(Sum (&into)[kA][kB][4], Stages& operands) {
     multiply_steps<0>(into, operands, ptx::kept((kWeightA ? operands.w() : operands.x()) + a_place),
                       ptx::kept((kWeightA ? operands.x() : operands.w()) + b_place));
   }
   template <int kStep>
-  __device__ __forceinline__ void multiply_steps(float (&into)[kA][kB][4], Stages& operands, unsigned a_first,
+  __device__ __forceinline__ void multiply_steps(Sum (&into)[kA][kB][4], Stages& operands, unsigned a_first,
                                                  unsigned b_first) {
     enum : int {
       kX = Stages::kX,

@@ -1,5 +1,7 @@
 #include <array>
 
+#include <sparsekiln/error.h>
+
 #include "compiler/cpu/vector_ir.h"
 
 // What VectorIr does with element types.
@@ -106,13 +108,53 @@ Value* rounded_f16(VectorIr& v, Value* values, bool /*short_nans*/) {
   return v.ir.CreateBitCast(v.in_register(words), halves->getType());
 }
 
+// Floats of 8 bits, as in compiler/element.cpp. Nothing is rounded to them.
+
+llvm::Type* stored_byte(VectorIr& v) { return v.ir.getInt8Ty(); }
+
+template <int kExponentBits, bool kInfinite>
+Value* widened_float8(VectorIr& v, Value* elements) {
+  constexpr int kFractionBits = 7 - kExponentBits;
+  constexpr std::uint32_t kShift = 23 - kFractionBits;
+  constexpr std::uint32_t kRebias = (127U - ((1U << (kExponentBits - 1)) - 1)) << 23;
+  constexpr std::uint32_t kFraction = (1U << kFractionBits) - 1;
+  const std::int32_t lanes = lanes_of(elements);
+  const auto all = [&](std::uint32_t word) { return words_of(v, word, lanes); };
+  Value* bits = v.ir.CreateZExt(elements, v.ints(lanes));
+  Value* sign = v.ir.CreateShl(v.ir.CreateAnd(bits, all(0x80)), all(24));
+  Value* magnitude = v.ir.CreateAnd(bits, all(0x7f));
+  Value* shifted = v.ir.CreateShl(magnitude, all(kShift));
+  Value* normal = v.ir.CreateAdd(shifted, all(kRebias));
+  Value* least = v.ir.CreateBitCast(all(kRebias + ((1U - kFractionBits) << 23)), v.floats(lanes));
+  Value* product = v.ir.CreateFMul(v.ir.CreateSIToFP(magnitude, v.floats(lanes)), least);
+  Value* subnormal = v.ir.CreateBitCast(product, v.ints(lanes));
+  Value* result = v.ir.CreateSelect(v.ir.CreateICmpULE(magnitude, all(kFraction)), subnormal, normal);
+  // Infinity has the largest exponent and no fraction, here and in f32; where there is none, NaN has all
+  // bits.
+  const std::uint32_t first = kInfinite ? 0x7fU - kFraction : 0x7fU;
+  Value* fraction = v.ir.CreateAnd(shifted, all(kFraction << kShift));
+  Value* special = v.ir.CreateOr(fraction, all(0x7f800000));
+  result = v.ir.CreateSelect(v.ir.CreateICmpUGE(magnitude, all(first)), special, result);
+  return v.ir.CreateBitCast(v.ir.CreateOr(result, sign), v.floats(lanes));
+}
+
+Value* never_rounded(VectorIr& /*v*/, Value* /*values*/, bool /*short_nans*/) {
+  throw Error(ErrorKind::internal, "something is rounded to a type of 8 bits");
+}
+
+// Integers: summed in 32 bits.
+
+Value* widened_i8(VectorIr& v, Value* elements) {
+  return v.ir.CreateSExt(elements, v.ints(lanes_of(elements)));
+}
+
 /// How the code of the cpu target reads and writes one element type. A new type is a row in the table of
 /// this file, besides its row in compiler/element.cpp.
 struct ElementIr {
   DType value;
   /// What an element is loaded and stored as.
   llvm::Type* (*stored)(VectorIr&);
-  /// A vector of elements in the type that they are summed in (sum_type), exactly.
+  /// A vector of elements in the type that they are summed in (sum_type, of integers int32), exactly.
   llvm::Value* (*widened)(VectorIr&, llvm::Value* elements);
   /// Back, as VectorIr::rounded_to says.
   llvm::Value* (*rounded)(VectorIr&, llvm::Value* values, bool short_nans);
@@ -122,6 +164,10 @@ constexpr std::array kElements = {
     ElementIr{DType::f16, stored_f16, widened_f16, rounded_f16},
     ElementIr{DType::bf16, stored_bf16, widened_bf16, rounded_bf16},
     ElementIr{DType::f64, [](VectorIr& v) -> llvm::Type* { return v.ir.getDoubleTy(); }, as_it_is, as_summed},
+    ElementIr{DType::e4m3, stored_byte, widened_float8<4, false>, never_rounded},
+    ElementIr{DType::e5m2, stored_byte, widened_float8<5, true>, never_rounded},
+    ElementIr{DType::i8, stored_byte, widened_i8, never_rounded},
+    ElementIr{DType::i32, [](VectorIr& v) -> llvm::Type* { return v.ir.getInt32Ty(); }, as_it_is, as_summed},
 };
 
 constexpr bool in_order() {

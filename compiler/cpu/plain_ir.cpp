@@ -13,7 +13,7 @@ std::int32_t PlainIr::most_lanes() const {
 }
 
 llvm::FixedVectorType* PlainIr::sums(std::int32_t lanes) {
-  return llvm::FixedVectorType::get(v_.element_type(sum_type_), static_cast<unsigned>(lanes));
+  return llvm::FixedVectorType::get(v_.element_type(summed_), static_cast<unsigned>(lanes));
 }
 
 PlainIr::Value* PlainIr::stack(std::int64_t count, const char* name) {
@@ -33,6 +33,12 @@ PlainIr::Value* PlainIr::load_sums(Value* base, Value* index, std::int32_t lanes
 
 void PlainIr::store_sums(Value* sums, Value* base, Value* index) {
   v_.store(sums, v_.at(base, v_.times(index, sum_bytes())), static_cast<unsigned>(sum_bytes()));
+}
+
+PlainIr::Value* PlainIr::as_computed(Value* sums) {
+  if (summed_ == sum_type_ || out_dtype_ == summed_) return sums;
+  const auto lanes = llvm::cast<llvm::FixedVectorType>(sums->getType())->getNumElements();
+  return ir_.CreateSIToFP(sums, llvm::FixedVectorType::get(v_.element_type(sum_type_), lanes));
 }
 
 PlainIr::Value* PlainIr::load_element(DType type, Value* base, Value* index) {

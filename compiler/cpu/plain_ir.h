@@ -6,6 +6,7 @@
 #include <sparsekiln/problem.h>
 
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cpu {
 
@@ -17,7 +18,12 @@ class PlainIr {
   using Values = VectorIr::Values;
 
   PlainIr(VectorIr& v, const Computation& what)
-      : v_(v), ir_(v.ir), dtype_(what.dtype), out_dtype_(what.out_dtype), sum_type_(what.sum_type()) {}
+      : v_(v),
+        ir_(v.ir),
+        dtype_(what.dtype),
+        out_dtype_(what.out_dtype),
+        sum_type_(what.sum_type()),
+        summed_(element(what.dtype).integer ? DType::i32 : what.sum_type()) {}
 
   /// The most lanes of a vector of sums.
   [[nodiscard]] std::int32_t most_lanes() const;
@@ -32,6 +38,8 @@ class PlainIr {
   /// `lanes` sums at `index` of an array of sums.
   [[nodiscard]] Value* load_sums(Value* base, Value* index, std::int32_t lanes = 1);
   void store_sums(Value* sums, Value* base, Value* index);
+  /// Sums in the type that an epilogue computes in: y's own where that is of integers.
+  [[nodiscard]] Value* as_computed(Value* sums);
 
   /// One element, as a vector of one sum: of an operand that is multiplied, and of one of the output type.
   [[nodiscard]] Value* load_operand(Value* base, Value* index) { return load_element(dtype_, base, index); }
@@ -61,6 +69,7 @@ class PlainIr {
   DType dtype_;
   DType out_dtype_;
   DType sum_type_;
+  DType summed_;  ///< what products are summed in: sum_type_, or int32, of as many bytes
 };
 
 }  // namespace sparsekiln::cpu

@@ -94,6 +94,9 @@ class PlainSpmm {
       alpha_ = p_.alpha();
       beta_ = p_.beta();
     }
+    if (epilogue.row_scale) row_scales_ = {pointer(offsetof(LaunchOperands, row_scale), "row_scale")};
+    if (epilogue.row_scale && epilogue.glu)
+      row_scales_.push_back(pointer(offsetof(LaunchOperands, v_row_scale), "v_row_scale"));
     Value* tile = v_.batch_tile;
     Value* rows = nullptr;
     if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
@@ -260,11 +263,17 @@ class PlainSpmm {
     });
   }
 
-  /// alpha · sum + bias, of W or V.
+  /// alpha · row_scale · sum + bias, of W or V.
   [[nodiscard]] Value* scaled(Value* sum, std::size_t weight, Value* feature) {
     Value* bias = problem_.epilogue.bias ? p_.load_output(biases_[weight], feature) : nullptr;
-    if (alpha_ == nullptr) return bias == nullptr ? sum : ir_.CreateFAdd(sum, bias);
-    return bias == nullptr ? ir_.CreateFMul(alpha_, sum) : v_.multiply_add(alpha_, sum, bias);
+    Value* factor = alpha_;
+    if (!row_scales_.empty()) {
+      Value* scale =
+          p_.load_element(DType::f32, row_scales_[weight], v_.quotient(feature, problem_.block.out));
+      factor = factor == nullptr ? scale : ir_.CreateFMul(factor, scale);
+    }
+    if (factor == nullptr) return bias == nullptr ? sum : ir_.CreateFAdd(sum, bias);
+    return bias == nullptr ? ir_.CreateFMul(factor, sum) : v_.multiply_add(factor, sum, bias);
   }
 
   /// The cell of an LSTM; its four sums are those of the weights.
@@ -291,9 +300,10 @@ class PlainSpmm {
 
   void store_output(Value* sum, Value* batch_row, Value* feature) {
     if (cell_) return store_cell(sum, batch_row, feature);
-    Value* result = activate(v_, problem_.epilogue.activation, scaled(p_.load_sums(sums_, sum), 0, feature));
+    const auto sum_of = [&](Value* place) { return p_.as_computed(p_.load_sums(sums_, place)); };
+    Value* result = activate(v_, problem_.epilogue.activation, scaled(sum_of(sum), 0, feature));
     if (problem_.epilogue.glu) {
-      Value* of_v = p_.load_sums(sums_, v_.plus(sum, v_.constant(block_sums())));
+      Value* of_v = sum_of(v_.plus(sum, v_.constant(block_sums())));
       result = ir_.CreateFMul(result, scaled(of_v, 1, feature));
     }
     if (residual_.base != nullptr)
@@ -326,6 +336,7 @@ class PlainSpmm {
   Matrix residual_;
   Values weights_;
   Values biases_;
+  Values row_scales_;
   std::optional<CellIr> cell_;
   Value* gates_ = nullptr;
   Value* alpha_ = nullptr;

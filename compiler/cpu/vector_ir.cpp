@@ -180,6 +180,7 @@ Value* VectorIr::choose(std::string_view name, Value* condition, Value* otherwis
 }
 
 Value* VectorIr::multiply_add(Value* a, Value* b, Value* acc) {
+  if (acc->getType()->isIntOrIntVectorTy()) return ir.CreateAdd(ir.CreateMul(a, b), acc);
   const auto id = level.fused ? llvm::Intrinsic::fma : llvm::Intrinsic::fmuladd;
   return ir.CreateIntrinsic(id, {acc->getType()}, {a, b, acc});
 }

@@ -84,7 +84,8 @@ class VectorIr {
   [[nodiscard]] Values transpose(Values rows);
   /// What an element of `type` is loaded and stored as.
   [[nodiscard]] llvm::Type* element_type(DType type);
-  /// `lanes` elements at `address` in the type that they are summed in (sum_type), exactly.
+  /// `lanes` elements at `address` in the type that they are summed in (sum_type, of integers int32),
+  /// exactly.
   [[nodiscard]] Value* load_floats(DType type, Value* address, std::int32_t lanes, unsigned align);
   /// The same in two steps: the elements in their own type, then as they are summed.
   [[nodiscard]] Value* load_elements(DType type, Value* address, std::int32_t lanes, unsigned align);

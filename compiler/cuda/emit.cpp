@@ -94,6 +94,9 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (epilogue.edge_bias)
     parameters.insert(parameters.end(), {{Argument::edge_gain, "const float*", "edge_gain"},
                                          {Argument::edge_bias, "const float*", "edge_bias"}});
+  if (epilogue.row_scale) parameters.push_back({Argument::row_scale, "const float*", "row_scale"});
+  if (epilogue.row_scale && epilogue.glu)
+    parameters.push_back({Argument::v_row_scale, "const float*", "v_row_scale"});
   if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
   if (problem.derivative != Activation::none)
     parameters.insert(parameters.end(),
@@ -150,6 +153,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
   members.flag("scales", problem.epilogue.scale);
+  members.flag("scales_rows", problem.epilogue.row_scale);
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);
   members.flag("has_edge_bias", problem.epilogue.edge_bias);

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -24,6 +25,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   // To tf32: units where they arrive, if several warps read them, else words of fragments.
   const bool rounds_units = floats && config.warps > 1;
   const std::int32_t rounded = floats && !rounds_units ? steps * (4 * a + 2 * b) : 0;
+  // Sums of 8-bit floats are added by CUDA cores.
+  const double added = if_it(is_float8(problem.dtype), 4.0 * a * b * steps);
   const double round_pass = if_it(rounds_units, 10);
   const std::int32_t passes_x = ceil_div(config.tile_n * shape.chunk_units, shape.threads);
   const std::int32_t passes_w = ceil_div(outputs * shape.chunk_units, shape.threads);
@@ -46,7 +49,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk =
       warps *
       (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
-       2.0 * rounded +
+       2.0 * rounded + added +
        ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem) + round_pass) * passes_w);
   costs.load = warps * passes_x *
                ((problem.has_whole_tiles(config.tile_n) ? 2.5 : 5.0) + through_registers +

@@ -25,6 +25,8 @@ void validate(const Spmm& problem, const Target& target) {
         "work",
         name(problem.order)));
   const char* const instead = problem.ieee() ? "simt" : "mma";
+  if (operand_of(problem.dtype).empty())
+    refuse(fmt::format("variant stream does not read {}; variant mma would work", name(problem.dtype)));
   if (problem.cut_in != 0 || problem.cut_out != 0)
     refuse(fmt::format("variant stream computes whole blocks, not {} to {} features; variant {} would work",
                        problem.in_features(), problem.out_features(), instead));

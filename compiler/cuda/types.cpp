@@ -13,12 +13,15 @@ std::string_view output_of(DType type) { return element(type).cuda.output; }
 std::string_view operand_of(DType type) { return element(type).cuda.operand; }
 
 void require_types(const Computation& problem, const Target& target) {
-  for (const DType type : {problem.dtype, problem.out_dtype})
-    if (element(type).cuda.output.empty())
+  const auto require = [&](DType type, std::string_view spelling) {
+    if (spelling.empty())
       throw Error(
           ErrorKind::invalid_argument,
           fmt::format("{} on {}: {} runs only on the cpu target; target cpu, or dtype f32, would work",
                       name(type), target.arch, element(type).array_name));
+  };
+  require(problem.dtype, product_of(problem.dtype));
+  require(problem.out_dtype, output_of(problem.out_dtype));
 }
 
 std::string_view activation_of(Activation activation) { return row_of(activation).device; }
@@ -33,12 +36,14 @@ void require_mma(const Computation& problem, const Target& target) {
 }
 
 void require_tensor_cores(const Computation& problem, const Target& target) {
-  if (problem.dtype != DType::f16 && target.compute_capability() < 80)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("{} is for sm_80 and later, not for {}: its tensor cores have only f16; f16, or f32 "
-                    "with math ieee, would work",
-                    problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), target.arch));
+  const int least = element(problem.dtype).cuda.least_capability;
+  if (target.compute_capability() >= least) return;
+  throw Error(
+      ErrorKind::invalid_argument,
+      fmt::format("{} is for sm_{} and later, not for {}: its tensor cores {}; f16, or f32 with math ieee, "
+                  "would work",
+                  problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), least, target.arch,
+                  target.compute_capability() < 80 ? "have only f16" : "do not have it"));
 }
 
 }  // namespace sparsekiln::cuda

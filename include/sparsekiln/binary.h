@@ -58,8 +58,10 @@ enum class Argument : std::uint8_t {
   images,      ///< by value: six int32, the extents of images that are read and written
   cell,        ///< by value: the operands of an LSTM's cell
   normalisation,  ///< by value: those of a layer normalisation
+  row_scale,      ///< pointer
+  v_row_scale,    ///< pointer
 };
-inline constexpr Argument kLastArgument = Argument::normalisation;
+inline constexpr Argument kLastArgument = Argument::v_row_scale;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);

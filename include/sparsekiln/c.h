@@ -46,7 +46,7 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 6
+#define SK_INTERFACE_VERSION 7
 int sk_interface_version(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
@@ -61,6 +61,8 @@ typedef struct sk_element_type {
   uint8_t dlpack_code;        /* DLDataTypeCode of dlpack.h */
   uint8_t dlpack_bits;
   int on_cuda; /* not 0: CUDA targets compute with it; the cpu target does with all */
+  /* Since interface version 7. Not 0: gradients do not take it, and nothing takes an "i32" as an operand. */
+  int forward_only;
 } sk_element_type;
 size_t sk_element_type_count(void);
 sk_status sk_element_type_describe(size_t index, sk_element_type* view); /* index from 0 */
@@ -170,7 +172,7 @@ typedef struct sk_options {
   int32_t block_out, block_in;
   const char* batch;            /* "64", "up-to:8192" */
   const char* dtype;            /* "f32": the name of an sk_element_type */
-  const char* out_dtype;        /* null: as dtype */
+  const char* out_dtype;        /* null: as dtype, or what such operands give */
   const char* operation;        /* "forward", "grad_input", "grad_weight" */
   const char* math;             /* "ieee", "tf32" */
   const char* activation_order; /* "batch-major", "feature-major" */
@@ -227,6 +229,8 @@ typedef struct sk_operands {
   /* Since interface version 6: of layer normalisation. */
   const DLTensor *gain, *sums, *statistics, *multiplier, *addend, *dmultiplier, *daddend, *dnorm;
   double epsilon; /* 1e-5 */
+  /* Since interface version 7: of operands of eight bits. */
+  const DLTensor *row_scale, *v_row_scale;
 } sk_operands;
 /* alpha 1, beta 0, epsilon 1e-5, nothing else */
 void sk_operands_init(sk_operands* operands);

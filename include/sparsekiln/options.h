@@ -82,7 +82,7 @@ struct Options {
   BlockShape block = {32, 32};
   Batch batch = 1;
   DType dtype = DType::f32;
-  std::optional<DType> out_dtype;  ///< as dtype, where not given
+  std::optional<DType> out_dtype;  ///< result_type(dtype), where not given
   Operation operation = Operation::forward;
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;

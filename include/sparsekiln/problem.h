@@ -11,14 +11,18 @@
 namespace sparsekiln {
 
 /// Element types: IEEE 754 binary32, binary16, bfloat16, and binary64, which the cpu target alone computes
-/// with.
-enum class DType : std::uint8_t { f32, f16, bf16, f64 };
-inline constexpr DType kLastDType = DType::f64;
+/// with; E4M3 and E5M2 (OCP 8-bit Floating Point Specification 1.0; E4M3 has no infinities), and int8, which
+/// only forward products take; and int32, which is a result of int8.
+enum class DType : std::uint8_t { f32, f16, bf16, f64, e4m3, e5m2, i8, i32 };
+inline constexpr DType kLastDType = DType::i32;
 [[nodiscard]] std::string_view name(DType type);
 [[nodiscard]] std::size_t size_of(DType type);  ///< bytes of one element
 /// The type in which elements are multiplied and summed: f64 for f64, f32 for all others. Gates, dbias and
-/// dgates are of this type.
+/// dgates are of this type. Products of i8 are summed in int32, and their sums converted to this type.
 [[nodiscard]] DType sum_type(DType type);
+/// The type of what is computed from operands of a type, where none is asked for: bf16 for e4m3 and e5m2,
+/// i32 for i8, and the type itself for others.
+[[nodiscard]] DType result_type(DType type);
 [[nodiscard]] DType parse_dtype(std::string_view text);
 
 /// What a linear layer computes. y = x·Wᵀ; dx = dy·W; dW = dyᵀ·x on present blocks.
@@ -62,6 +66,10 @@ enum class Activation : std::uint8_t {
 ///   z = alpha·(x·Wᵀ) + bias                          edge_bias: alpha·(x·Wᵀ)·edge_gain[s] + edge_bias[s]
 ///   a = act(z)                                       glu: act(z) · (alpha·(x·Vᵀ) + v_bias)
 ///   y = a + residual + beta·y
+///
+/// `row_scale` is of e4m3, e5m2 and i8, what their elements stand for: alpha is multiplied by row_scale[r], a
+/// float32 for each block row r of W, and for V by v_row_scale[r]. An i32 y takes no epilogue: it is the
+/// sums.
 ///
 /// `edge_bias` is a convolution's, instead of `bias` and not with `glu`: a gain and a bias for each output
 /// feature and each situation s of an output position (edge_situations of convolution.h), so that a network
@@ -115,6 +123,7 @@ struct Epilogue {
   bool layer_norm = false;
   bool multiply = false;
   bool add = false;
+  bool row_scale = false;
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
 /// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual",
@@ -165,7 +174,7 @@ struct Computation {
   BlockShape block;
   Batch batch = 1;
   DType dtype = DType::f32;      ///< of W and what it is multiplied with (x, dy); sums are of sum_type(dtype)
-  DType out_dtype = DType::f32;  ///< of what is computed (y, dx, dw)
+  DType out_dtype = DType::f32;  ///< of what is computed (y, dx, dw): see result_type
   Math math = Math::ieee;
   ActivationOrder order = ActivationOrder::batch_major;
   bool strict_absent = false;  ///< excludes configs that merge rows by zero fill (an Inf could then spread)

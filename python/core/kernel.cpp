@@ -44,6 +44,8 @@ constexpr std::array kOperands = {
     Operand{"dgates", &sk_operands::dgates, true},
     Operand{"edge_gain", &sk_operands::edge_gain, false},
     Operand{"edge_bias", &sk_operands::edge_bias, false},
+    Operand{"row_scale", &sk_operands::row_scale, false},
+    Operand{"v_row_scale", &sk_operands::v_row_scale, false},
     Operand{"projection", &sk_operands::projection, false},
     Operand{"c_before", &sk_operands::c_before, false},
     Operand{"c", &sk_operands::c, true, "forward"},
@@ -127,6 +129,8 @@ std::uint32_t taken_by(const sk_kernel_view& kernel) {
   take("residual", has_part(epilogue, "residual"));
   take("edge_gain", has_part(epilogue, "edge_bias"));
   take("edge_bias", has_part(epilogue, "edge_bias"));
+  take("row_scale", has_part(epilogue, "row_scale"));
+  take("v_row_scale", glu && has_part(epilogue, "row_scale"));
   take("z", std::string_view(kernel.derivative) != "none");
   if (has_part(epilogue, "lstm") && operation != "grad_weight") {
     const bool forward = operation == "forward";

@@ -24,7 +24,8 @@ NB_MODULE(_core, module) {
   nanobind::list types;
   for (const sk_element_type& type : sparsekiln::python::element_types())
     types.append(nanobind::make_tuple(type.name, type.array_name, type.sum_array_name,
-                                      static_cast<int>(type.dlpack_bits), type.on_cuda != 0));
+                                      static_cast<int>(type.dlpack_bits), type.on_cuda != 0,
+                                      type.forward_only != 0));
   module.attr("element_types") = nanobind::tuple(types);
   nanobind::dict activations;
   for (std::size_t i = 0; sk_activation_name(i) != nullptr; ++i)

@@ -8,7 +8,7 @@ import numpy as np
 version: str
 #: For each element type: its name, NumPy's name of it and of the type in which it is summed, its bits, and whether CUDA
 #: targets compute with it.
-element_types: tuple[tuple[str, str, str, int, bool], ...]
+element_types: tuple[tuple[str, str, str, int, bool, bool], ...]
 activations: dict[str, bool]
 """By name: whether the derivative may be taken at the result, so that y may be given for z."""
 
@@ -64,7 +64,8 @@ class Kernel:
     several sizes (input=up-to:64x48), x and dx must have axes of their own for their extents, and grad_input needs dx.
 
     Outputs that are not given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias,
-    residual, z, edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), gates[blocks of the layout], the
+    residual, z, edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), row_scale and with glu
+    v_row_scale[block rows] (of row_scale, float32), gates[blocks of the layout], the
     outputs dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream,
     a number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A
     workspace is a dense array of any type, on the same device, of at least workspace_bytes(n) bytes, of which the first
@@ -89,7 +90,8 @@ class Kernel:
 
     def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
                  dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
-                 edge_gain: Any = None, edge_bias: Any = None, projection: Any = None, activations: Any = None,
+                 edge_gain: Any = None, edge_bias: Any = None, row_scale: Any = None, v_row_scale: Any = None,
+                 projection: Any = None, activations: Any = None,
                  c_before: Any = None, c: Any = None, dc: Any = None, dc_before: Any = None, gain: Any = None,
                  multiplier: Any = None, addend: Any = None, sums: Any = None, statistics: Any = None,
                  dmultiplier: Any = None, daddend: Any = None, dnorm: Any = None, epsilon: float = 1e-5,

@@ -11,14 +11,16 @@ NAMES: dict[str, str] = {array_name: name for name, array_name, *_ in _core.elem
 #: From NumPy's and PyTorch's name to that of the type in which elements are summed, also of gates, dbias and dgates.
 SUMS: dict[str, str] = {array_name: sums for _, array_name, sums, *_ in _core.element_types}
 #: Bytes of an element.
-BYTES: dict[str, int] = {array_name: bits // 8 for _, array_name, _, bits, _ in _core.element_types}
+BYTES: dict[str, int] = {array_name: bits // 8 for _, array_name, _, bits, *_ in _core.element_types}
 #: Those that the cpu target alone computes with.
-CPU_ONLY: frozenset[str] = frozenset(array_name for _, array_name, _, _, on_cuda in _core.element_types if not on_cuda)
+CPU_ONLY: frozenset[str] = frozenset(array_name for _, array_name, _, _, on_cuda, _ in _core.element_types if not on_cuda)
+#: As NAMES, of those that gradients can be computed of, which layers take.
+TRAINED: dict[str, str] = {array_name: name for name, array_name, *_, forward_only in _core.element_types if not forward_only}
 
 
 def listed() -> str:
-    """ "float32, float16, bfloat16 and float64"."""
-    *others, last = NAMES
+    """ "float32, float16, bfloat16 and float64": what layers take."""
+    *others, last = TRAINED
     return f"{', '.join(others)} and {last}"
 
 

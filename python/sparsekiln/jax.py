@@ -30,7 +30,7 @@ import numpy as np
 
 import sparsekiln
 from sparsekiln import _core
-from sparsekiln._dtypes import NAMES, SUMS, listed
+from sparsekiln._dtypes import SUMS, TRAINED, listed
 
 __all__ = ["linear", "prepare"]
 
@@ -139,12 +139,12 @@ def _layer(layout, block, dtype, activation, bias, math, target) -> _Layer:
             f"layout must be a sparsekiln.Layout, not {type(layout).__name__}: it is static, so under jax.jit "
             "close over it or name it in static_argnums"
         )
-    if np.dtype(dtype).name not in NAMES:
+    if np.dtype(dtype).name not in TRAINED:
         raise TypeError(f"x is {np.dtype(dtype).name}; sparsekiln multiplies {listed()}")
     if activation not in (None, *sparsekiln.activations):
         raise ValueError(f"activation {activation!r} is none of {', '.join(map(repr, sparsekiln.activations))} or None")
     block = tuple(map(int, block)) if isinstance(block, (tuple, list)) else (int(block), int(block))
-    return _Layer(layout, block, NAMES[np.dtype(dtype).name], activation, bias, math, target or _target())
+    return _Layer(layout, block, TRAINED[np.dtype(dtype).name], activation, bias, math, target or _target())
 
 
 def _check(layer: _Layer, x, w, bias) -> None:

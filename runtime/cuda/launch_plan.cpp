@@ -58,6 +58,10 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, edge_gain);
     case Argument::edge_bias:
       return offsetof(LaunchOperands, edge_bias);
+    case Argument::row_scale:
+      return offsetof(LaunchOperands, row_scale);
+    case Argument::v_row_scale:
+      return offsetof(LaunchOperands, v_row_scale);
     case Argument::images:
       return offsetof(LaunchOperands, images);
     case Argument::cell:

@@ -61,9 +61,10 @@ TEST_CASE("every field can be read from its text, alone") {
 }
 
 TEST_CASE("each epilogue has bits of its own") {
-  constexpr std::array kParts{
-      &Epilogue::scale,     &Epilogue::bias,       &Epilogue::glu,      &Epilogue::residual, &Epilogue::lstm,
-      &Epilogue::edge_bias, &Epilogue::layer_norm, &Epilogue::multiply, &Epilogue::keep,     &Epilogue::add};
+  constexpr std::array kParts{&Epilogue::scale,      &Epilogue::bias,     &Epilogue::glu,
+                              &Epilogue::residual,   &Epilogue::lstm,     &Epilogue::edge_bias,
+                              &Epilogue::layer_norm, &Epilogue::multiply, &Epilogue::keep,
+                              &Epilogue::add,        &Epilogue::row_scale};
   const ComputationField& field = computation_field("epilogue");
   std::set<std::uint64_t> all;
   std::size_t made = 0;

@@ -10,6 +10,8 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "compiler/computation_fields.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -42,7 +44,8 @@ TEST_CASE("batches that make no sense are refused") {
 }
 
 TEST_CASE("a message about an unknown type lists the known ones") {
-  CHECK_THROWS_WITH((void)parse_dtype("f33"), "data type 'f33' is not known: one of f32, f16, bf16, f64");
+  CHECK_THROWS_WITH((void)parse_dtype("f33"),
+                    "data type 'f33' is not known: one of f32, f16, bf16, f64, e4m3, e5m2, i8, i32");
 }
 
 /// Why a problem is refused; empty where it is not.
@@ -58,6 +61,50 @@ std::string refusal(const std::function<void(Problem&)>& change) {
     return error.what();
   }
   return "";
+}
+
+TEST_CASE("the type of a result follows from that of the operands, where none is asked for") {
+  CHECK(result_type(DType::f16) == DType::f16);
+  CHECK(result_type(DType::e4m3) == DType::bf16);
+  CHECK(result_type(DType::e5m2) == DType::bf16);
+  CHECK(result_type(DType::i8) == DType::i32);
+  Options options;
+  options.dtype = DType::i8;
+  CHECK(computation_of(options).out_dtype == DType::i32);
+  options.out_dtype = DType::f16;
+  CHECK(computation_of(options).out_dtype == DType::f16);
+}
+
+TEST_CASE("8-bit types have products of batch-major rows, and what is computed from their sums") {
+  const auto refused = [](DType dtype, const std::function<void(Problem&)>& change) {
+    return refusal([&](Problem& p) {
+      p.dtype = dtype;
+      p.out_dtype = result_type(dtype);
+      change(p);
+    });
+  };
+  for (const DType dtype : {DType::e4m3, DType::e5m2, DType::i8}) {
+    CHECK(refused(dtype, [](Problem&) {}) == "");
+    CHECK(refused(dtype, [](Problem& p) {
+            p.out_dtype = DType::f16;
+            p.epilogue = {.scale = true, .bias = true, .residual = true, .row_scale = true};
+          }) == "");
+    CHECK(refused(dtype, [](Problem& p) { p.operation = Operation::grad_weight; }).find("f16 or bf16") !=
+          std::string::npos);
+    CHECK(refused(dtype, [](Problem& p) { p.order = ActivationOrder::feature_major; }).find("batch-major") !=
+          std::string::npos);
+    CHECK(refused(dtype, [](Problem& p) { p.gates = true; }).find("row_scale") != std::string::npos);
+    CHECK(refused(dtype, [](Problem& p) { p.epilogue = {.lstm = true}; }).find("f16 or bf16") !=
+          std::string::npos);
+  }
+  CHECK(refused(DType::e4m3, [](Problem& p) { p.out_dtype = DType::e4m3; }) ==
+        "output type e4m3 of e4m3 operands: it is bf16, f16 or f32");
+  CHECK(refused(DType::i8, [](Problem& p) { p.epilogue.bias = true; }).find("these are the sums") !=
+        std::string::npos);
+  CHECK(refused(DType::i32, [](Problem&) {}) ==
+        "operands of type i32: it is a result of i8, which would work");
+  CHECK(refused(DType::f32, [](Problem& p) { p.epilogue.row_scale = true; }).find("e4m3, e5m2 and i8") !=
+        std::string::npos);
 }
 
 TEST_CASE("what makes no sense on any target is refused, with what would work") {

@@ -227,11 +227,11 @@ class FamilyTest(ExtendedTest):
 
 
 class ElementTypeTest(ExtendedTest):
-    REQUEST = ("--block", 16, "--batch", 9, "--dtype", "e5m2")
+    REQUEST = ("--block", 16, "--batch", 9, "--dtype", "e5m2fnuz")
 
     def test_compile_makes_a_kernel_of_the_type_and_finds_it_in_the_store(self):
         made = self.compile_twice(*self.REQUEST, "--target", "cpu")
-        self.assertEqual((made["dtype"], made["out_dtype"]), ("e5m2", "e5m2"))
+        self.assertEqual((made["dtype"], made["out_dtype"]), ("e5m2fnuz", "e5m2fnuz"))
 
     def test_its_results_are_right_on_the_cpu(self):
         for options in ([], ["--out-dtype", "f32"], ["--op", "grad_input", "--derivative", "gelu"], ["--op", "grad_weight"],
@@ -243,21 +243,21 @@ class ElementTypeTest(ExtendedTest):
 
     def test_cuda_targets_refuse_it_in_a_sentence(self):
         request = ["compile", "L.npy", *self.REQUEST, "--target", "sm_80"]
-        self.assert_refused(2, request, ["e5m2 on sm_80: float8_e5m2 runs only on the cpu target"])
+        self.assert_refused(2, request, ["e5m2fnuz on sm_80: float8_e5m2fnuz runs only on the cpu target"])
 
     def test_an_unknown_type_is_refused_with_a_list_that_has_it(self):
-        self.assert_refused(2, ["compile", "L.npy", "--dtype", "e9m9", "--target", "cpu"], ["f64", "e5m2"])
+        self.assert_refused(2, ["compile", "L.npy", "--dtype", "e9m9", "--target", "cpu"], ["f64", "e5m2fnuz"])
 
     def test_a_pack_serves_it(self):
-        self.assertEqual(self.serve_from_pack("x86-64-v3:2", *self.REQUEST)["dtype"], "e5m2")
+        self.assertEqual(self.serve_from_pack("x86-64-v3:2", *self.REQUEST)["dtype"], "e5m2fnuz")
 
     def test_the_tuner_measures_it_and_the_report_shows_what_it_found(self):
         (tuned,) = self.answer("tune", "L.npy", *self.REQUEST, "--target", "cpu", "--budget", "1s")["problems"]
-        self.assertEqual((tuned["problem"]["dtype"], tuned["best"]["measured"]), ("e5m2", True))
+        self.assertEqual((tuned["problem"]["dtype"], tuned["best"]["measured"]), ("e5m2fnuz", True))
         self.assertEqual(tuned["candidates"]["failed"], 0)
-        (reported,) = self.answer("report", "--dtype", "e5m2")["problems"]
+        (reported,) = self.answer("report", "--dtype", "e5m2fnuz")["problems"]
         self.assertEqual(reported["best"], tuned["best"])
-        self.assertIn("e5m2", self.succeed("report", "--help").out)
+        self.assertIn("e5m2fnuz", self.succeed("report", "--help").out)
 
     def test_python_computes_with_it(self):
         self.run_python(
@@ -271,14 +271,14 @@ class ElementTypeTest(ExtendedTest):
                 raise SystemExit  # NumPy has no such arrays
             layout = sk.patterns.random(4, 5, 0.5, seed=1)
             draw = np.random.default_rng(1).standard_normal
-            x, w = (draw(shape).astype(ml_dtypes.float8_e5m2) for shape in ((9, 80), (layout.blocks, 16, 16)))
+            x, w = (draw(shape).astype(ml_dtypes.float8_e5m2fnuz) for shape in ((9, 80), (layout.blocks, 16, 16)))
             dense = np.zeros((4, 5, 16, 16), "f4")
             dense[np.asarray(layout.mask(), bool)] = w
             expected = x.astype("f4") @ dense.transpose(0, 2, 1, 3).reshape(64, 80).T
-            y = sk.compile(layout, 16, 9, "e5m2", target="cpu")(x, w)
-            assert y.dtype == ml_dtypes.float8_e5m2, y.dtype
+            y = sk.compile(layout, 16, 9, "e5m2fnuz", target="cpu")(x, w)
+            assert y.dtype == ml_dtypes.float8_e5m2fnuz, y.dtype
             np.testing.assert_allclose(y.astype("f4"), expected, rtol=2.0**-2, atol=1e-3)
-            wide = sk.compile(layout, 16, 9, ml_dtypes.float8_e5m2, out_dtype="f32", target="cpu")(x, w)
+            wide = sk.compile(layout, 16, 9, ml_dtypes.float8_e5m2fnuz, out_dtype="f32", target="cpu")(x, w)
             np.testing.assert_allclose(wide, expected, rtol=1e-5, atol=1e-5)
             """
         )
@@ -293,8 +293,8 @@ class ElementTypeTest(ExtendedTest):
             import sparsekiln as sk
 
             layout = sk.patterns.random(4, 5, 0.5, seed=1)
-            x, w = (torch.randn(shape).to(torch.float8_e5m2) for shape in ((9, 80), (layout.blocks, 16, 16)))
-            kernel = sk.compile(layout, 16, 9, torch.float8_e5m2, target="cpu", out_dtype="f32")
+            x, w = (torch.randn(shape).to(torch.float8_e5m2fnuz) for shape in ((9, 80), (layout.blocks, 16, 16)))
+            kernel = sk.compile(layout, 16, 9, torch.float8_e5m2fnuz, target="cpu", out_dtype="f32")
             y = kernel(x, w)
             as_float32 = sk.compile(layout, 16, 9, "f32", target="cpu")(x.float(), w.float())
             torch.testing.assert_close(y, as_float32)

@@ -143,7 +143,7 @@ Space plain_space(const Target& target) {
   space.packed = {false};
   space.types.clear();
   for (const Element& element : elements()) {
-    if (element.cpu != CpuPasses::plain) continue;
+    if (element.cpu != CpuPasses::plain || element.forward_only) continue;
     space.types.push_back({element.value, element.value});
     if (element.arithmetic != element.value) space.types.push_back({element.value, element.arithmetic});
   }

@@ -17,6 +17,18 @@ TEST_CASE("an epilogue is its formula, and exact while nothing is rounded") {
   CHECK(apply({.bias = true}, {.bias = 0.1}, {1, 0}, {}).error > 0);
 }
 
+TEST_CASE("a scale of rows multiplies alpha, which is rounded to float32 once, each weight by its own") {
+  EpilogueOperands operands{.alpha = 0.5, .bias = 1, .v_bias = 2, .row_scale = 4, .v_row_scale = -2};
+  const Epilogue epilogue{
+      .scale = true, .bias = true, .activation = Activation::relu, .glu = true, .row_scale = true};
+  const Bounded y = apply(epilogue, operands, {3, 0}, {5, 0});
+  CHECK(y.value == (0.5 * 4 * 3 + 1) * (0.5 * -2 * 5 + 2));
+  CHECK(y.error == 0);
+  operands = {.alpha = 0x1.fffffep-1, .row_scale = 0x1.fffffep-1};
+  CHECK(apply({.scale = true, .row_scale = true}, operands, {1, 0}, {}).value == 0x1.fffffcp-1);
+  CHECK(apply({.row_scale = true}, {.row_scale = 3}, {7, 0}, {}).value == 21);
+}
+
 TEST_CASE("an edge bias scales what alpha has scaled, and its error") {
   const Epilogue epilogue{.scale = true, .activation = Activation::relu, .residual = true, .edge_bias = true};
   const EpilogueOperands operands{

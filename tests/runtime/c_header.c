@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 6, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 7, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);
@@ -29,7 +29,8 @@ PLACE(sk_element_type, sum_array_name, 32);
 PLACE(sk_element_type, dlpack_code, 40);
 PLACE(sk_element_type, dlpack_bits, 41);
 PLACE(sk_element_type, on_cuda, 44);
-SIZE(sk_element_type, 48);
+PLACE(sk_element_type, forward_only, 48);
+SIZE(sk_element_type, 56);
 
 PLACE(sk_pattern, size, 0);
 PLACE(sk_pattern, rows, 8);
@@ -153,7 +154,9 @@ PLACE(sk_operands, dmultiplier, 280);
 PLACE(sk_operands, daddend, 288);
 PLACE(sk_operands, dnorm, 296);
 PLACE(sk_operands, epsilon, 304);
-SIZE(sk_operands, 312);
+PLACE(sk_operands, row_scale, 312);
+PLACE(sk_operands, v_row_scale, 320);
+SIZE(sk_operands, 328);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);

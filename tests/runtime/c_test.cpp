@@ -27,7 +27,7 @@ using sparsekiln::exchange;
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == 6);  // as c_header.c has it, with the sizes of the structs
+  CHECK(sk_interface_version() == 7);  // as c_header.c has it, with the sizes of the structs
 }
 
 TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
@@ -569,6 +569,7 @@ TEST_CASE("the C interface lists the element types with their names, DLPack type
     const sparsekiln::DType value = sparsekiln::parse_dtype(type.name);
     CHECK(sparsekiln::size_of(value) * 8 == type.dlpack_bits);
     CHECK(sparsekiln::name(sparsekiln::sum_type(value)) == type.sum_name);
+    CHECK((type.forward_only != 0) == (value >= sparsekiln::DType::e4m3));
     if (value != sparsekiln::DType::f64) continue;
     has_float64 = true;
     CHECK(std::string_view(type.array_name) == "float64");

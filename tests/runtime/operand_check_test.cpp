@@ -243,6 +243,23 @@ TEST_CASE("the residual of a convolution has the rows of y, the z of its gradien
   CHECK(gradient.refusal(operands).empty());
 }
 
+TEST_CASE("scales of rows are float32, one for each block row, for V as well") {
+  Memory memory;
+  memory.contract.epilogue = {.activation = Activation::silu, .glu = true, .row_scale = true};
+  Operands operands = memory.rows(1);
+  operands.v = operands.w;
+  CHECK(memory.refusal(operands).starts_with("row_scale: it was not given"));
+  std::vector<float> scales(kOut / 16);
+  operands.row_scale = dense_view(scales.data(), {kOut / 16});
+  CHECK(memory.refusal(operands).starts_with("v_row_scale: it was not given"));
+  operands.v_row_scale = dense_view(scales.data(), {kOut / 16});
+  CHECK(memory.refusal(operands).empty());
+  CHECK(memory.check(operands).first.row_scale == scales.data());
+  CHECK(memory.check(operands).first.v_row_scale == scales.data());
+  operands.row_scale = dense_view(scales.data(), {kOut / 16 - 1});
+  CHECK(memory.refusal(operands).find("one for each block row") != std::string::npos);
+}
+
 TEST_CASE("an edge bias has a dense row of each edge situation, of the type of sums") {
   Memory memory;
   memory.contract.epilogue.edge_bias = true;

@@ -51,7 +51,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
                                 derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches,
                                 convolution] = computation;
   [[maybe_unused]] const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm,
-                                multiply, add] = epilogue;
+                                multiply, add, row_scale] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
@@ -84,6 +84,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.epilogue.layer_norm = true; },
       [](Asked& a) { a.problem.epilogue.multiply = true; },
       [](Asked& a) { a.problem.epilogue.add = true; },
+      [](Asked& a) { a.problem.epilogue.row_scale = true; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::relu; },
       [](Asked& a) { a.problem.epilogue.activation = Activation::gelu; },
       [](Asked& a) { a.problem.epilogue.glu = true; },

@@ -36,7 +36,7 @@ from typing import Any, Callable
 import numpy as np
 
 import sparsekiln
-from sparsekiln._dtypes import BYTES, NAMES, listed
+from sparsekiln._dtypes import BYTES, TRAINED, listed
 from sparsekiln.compat.conv import BlocksparseConv, BlocksparseDeconv
 from sparsekiln.compat._frameworks import Differentiable, aligned, of_type, target_of, type_name
 
@@ -228,7 +228,7 @@ class BlocksparseMatMul:
             raise ValueError(f"{name} is {list(x_shape)}; with feature_axis={self.axis} it must be {wanted}")
         if tuple(w_shape) != self.w_shape:
             raise ValueError(f"w is {list(w_shape)}; this layout takes {list(self.w_shape)}")
-        if type_name(x_type) not in NAMES:
+        if type_name(x_type) not in TRAINED:
             raise TypeError(f"{name} is {type_name(x_type)}; {listed()} are multiplied")
         if type_name(x_type) != type_name(w_type):
             raise TypeError(f"{name} is {type_name(x_type)} and w is {type_name(w_type)}; cast one of them")
@@ -246,7 +246,7 @@ class BlocksparseMatMul:
                 self._bsr,
                 block=self.bsize,
                 batch=sparsekiln.up_to(most),
-                dtype=NAMES[dtype],
+                dtype=TRAINED[dtype],
                 op=op,
                 order="batch-major" if self.axis else "feature-major",
                 alignment=alignment,

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import sparsekiln
-from sparsekiln._dtypes import CPU_ONLY, NAMES
+from sparsekiln._dtypes import CPU_ONLY, TRAINED
 from sparsekiln.compat import _convolution_plan, _convolution_space
 from sparsekiln.compat._edge_bias import ConvEdgeBias, EdgeBias, conv_edge_bias_init, deconv_edge_bias_init
 from sparsekiln.compat._elementwise import Filters, cwise_linear
@@ -43,7 +43,7 @@ __all__ = [
 _MOST = 65536  # images of one launch
 _MOST_POSITIONS = 1 << 30  # of all images of one launch
 _MOST_WORKSPACE = 1 << 28  # bytes, of the gradient of the filters on the cpu
-_TYPES = tuple(name for name in NAMES if name not in CPU_ONLY)
+_TYPES = tuple(name for name in TRAINED if name not in CPU_ONLY)
 
 
 class BlocksparseConv:
@@ -358,7 +358,7 @@ class BlocksparseConv:
                 self._plan.layout,
                 block=(self._plan.output.block, self._plan.input.block),
                 batch=sparsekiln.up_to(most),
-                dtype=NAMES[asked[1]],
+                dtype=TRAINED[asked[1]],
                 op="forward" if edges else op,
                 epilogue="edge_bias" if edges else "none",
                 convolution=self._space.text(transposed),

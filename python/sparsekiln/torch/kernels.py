@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 import sparsekiln
-from sparsekiln._dtypes import NAMES
+from sparsekiln._dtypes import TRAINED
 
 #: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
-DTYPES = {getattr(torch, array_name): name for array_name, name in NAMES.items() if hasattr(torch, array_name)}
+DTYPES = {getattr(torch, array_name): name for array_name, name in TRAINED.items() if hasattr(torch, array_name)}
 
 #: Sides of blocks with kernels.
 BLOCK_SIDES = (8, 16, 32, 64, 128)

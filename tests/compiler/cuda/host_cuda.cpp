@@ -147,6 +147,7 @@ inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
 inline float __int_as_float(int bits) { return shim::bits_to_float(static_cast<unsigned>(bits)); }
+inline int __float_as_int(float value) { return static_cast<int>(shim::float_to_bits(value)); }
 inline unsigned __float_as_uint(float value) { return shim::float_to_bits(value); }
 inline float __uint_as_float(unsigned bits) { return shim::bits_to_float(bits); }
 
@@ -217,6 +218,33 @@ inline void mma_bf16(float (&sums)[4], const unsigned (&a)[4], const unsigned (&
 }
 inline void mma_tf32(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   shim::mma<1>(sums, a, b, [](unsigned word, int) { return shim::bits_to_float(word); });
+}
+/// The value of a finite float of 8 bits.
+inline float float8(unsigned bits, int fraction_bits) {
+  const int exponent = static_cast<int>(bits >> fraction_bits & ((128u >> fraction_bits) - 1));
+  const int fraction = static_cast<int>(bits & ((1u << fraction_bits) - 1));
+  const int significand = exponent == 0 ? fraction : fraction + (1 << fraction_bits);
+  const int bias = (1 << (6 - fraction_bits)) - 1;
+  const auto value = static_cast<float>(std::ldexp(significand, (exponent == 0 ? 1 : exponent) - bias - fraction_bits));
+  return (bits & 0x80) != 0 ? -value : value;
+}
+template <int kFractionBits>
+void multiply_float8(float (&products)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  for (float& product : products) product = 0;
+  shim::mma<4>(products, a, b, [](unsigned word, int i) { return float8(word >> (8 * i) & 0xff, kFractionBits); });
+}
+inline void multiply_e4m3(float (&products)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  multiply_float8<3>(products, a, b);
+}
+inline void multiply_e5m2(float (&products)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  multiply_float8<2>(products, a, b);
+}
+inline void mma_s8(int (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  float products[4] = {};
+  shim::mma<4>(products, a, b, [](unsigned word, int i) {
+    return static_cast<float>(static_cast<signed char>(word >> (8 * i) & 0xff));
+  });
+  for (int i = 0; i < 4; ++i) sums[i] += static_cast<int>(products[i]);
 }
 inline unsigned round_tf32(unsigned value) { return (value + 0x1000) & ~0x1fffu; }
 inline unsigned pack_f16(float low, float high) { return shim::to_half(low) | shim::to_half(high) << 16; }

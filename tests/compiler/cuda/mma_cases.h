@@ -12,6 +12,9 @@ struct Types {
 inline constexpr Types kHalf{DType::f16, DType::f16};
 inline constexpr Types kHalfToFloat{DType::f16, DType::f32};
 inline constexpr Types kBrain{DType::bf16, DType::bf16};
+inline constexpr Types kE4m3{DType::e4m3, DType::f32};
+inline constexpr Types kE5m2{DType::e5m2, DType::f32};
+inline constexpr Types kI8{DType::i8, DType::f32};
 inline constexpr Types kTf32{DType::f32, DType::f32, Math::tf32};
 
 inline Problem mma_problem(BlockShape block, Batch batch, Types types) {

@@ -193,6 +193,25 @@ TEST_CASE("the main loop has one copy of the products, fed by loads of four matr
   CHECK(count(output.ptx, "ldmatrix") == 12);
 }
 
+TEST_CASE("products of 8-bit floats are added to sums after each instruction" * need_nvrtc()) {
+  const Target target{Target::Kind::cuda, "sm_89", 6};
+  const auto compiled = [&](Types types) {
+    return compile_clean(mma_problem({32, 64}, 64, types), target, mma_config(64, OperandA::x, 3, 4)).ptx;
+  };
+  const auto additions = [](const std::string& ptx) {
+    return count(ptx, "add.f32") + count(ptx, "add.rn.f32");
+  };
+  const auto others = additions(compiled(kHalfToFloat));  // of parts
+  for (const Types types : {kE4m3, kE5m2}) {
+    const std::string ptx = compiled(types);
+    CHECK(count(ptx, "mma.sync") == 16);
+    CHECK(additions(ptx) == others + 4 * 16);
+  }
+  const std::string integers = compiled(kI8);
+  CHECK(count(integers, "m16n8k32.row.col.s32.s8.s8.s32") == 16);
+  CHECK(additions(integers) == 0);
+}
+
 TEST_CASE("two compiles of a tensor-core kernel agree byte for byte" * need_nvrtc()) {
   const Target target{Target::Kind::cuda, "sm_90", 6};
   const Problem problem = mma_problem({16, 32}, 40, kBrain);

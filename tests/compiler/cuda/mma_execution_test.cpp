@@ -1,6 +1,7 @@
 // Runs emitted tensor-core kernels on this machine (see host_cuda.h), on integers for which every sum is
 // exact.
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -99,7 +100,9 @@ void check_kernel(const Problem& problem, const Target& target, const Config& co
     const Spmm product = problem;
     const bool feature_major = product.feature_major();
     const std::int64_t whole_n = (n + 7) / 8 * 8;  // rows begin at multiples of 16 bytes
-    const std::int64_t x_stride = (feature_major ? whole_n : product.in_features()) + 8;
+    const std::int64_t gap =
+        std::max<std::int64_t>(8, 16 / static_cast<std::int64_t>(size_of(problem.dtype)));
+    const std::int64_t x_stride = (feature_major ? whole_n : product.in_features()) + gap;
     const std::int64_t y_stride = (feature_major ? whole_n : product.out_features()) + 16;
     Elements x(problem.dtype,
                static_cast<std::size_t>((feature_major ? product.in_features() : n) * x_stride));
@@ -122,13 +125,21 @@ void check_kernel(const Problem& problem, const Target& target, const Config& co
 const Target kA100{Target::Kind::cuda, "sm_80", 6};
 
 TEST_CASE("tensor-core kernels with x as A are exact for every type") {
-  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat})
+  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat, kI8})
     check_kernel(mma_problem({32, 32}, 40, types), kA100, mma_config(32, OperandA::x, 3, 4), {40, 1, 17});
 }
 
 TEST_CASE("tensor-core kernels with W as A are exact for every type") {
-  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat})
+  for (const Types types : {kHalf, kBrain, kTf32, kHalfToFloat, kI8})
     check_kernel(mma_problem({32, 32}, 40, types), kA100, mma_config(24, OperandA::w, 3, 2), {40, 1, 23});
+}
+
+TEST_CASE(
+    "tensor-core kernels of 8-bit types are exact for blocks of which several, or a part, fill a stage") {
+  const Target target{Target::Kind::cuda, "sm_89", 6};
+  for (const Types types : {kI8, kE4m3, kE5m2})
+    for (const BlockShape block : {BlockShape{8, 16}, {16, 32}, {8, 128}})
+      check_kernel(mma_problem(block, 20, types), target, mma_config(16, OperandA::x, 2, 1), {20, 9});
 }
 
 TEST_CASE("tensor-core kernels are exact for blocks of which several, or a part, fill a stage") {

@@ -124,6 +124,13 @@ TEST_CASE("what tensor cores cannot compute is refused with what would work") {
   CHECK(refusal(mma_problem({16, 16}, 16, kHalf), kTuring, config) == "");
   CHECK(refusal(mma_problem({16, 16}, 16, kBrain), kTuring, config).find("sm_80") != std::string::npos);
   CHECK(refusal(mma_problem({16, 16}, 16, kTf32), kTuring, config).find("sm_80") != std::string::npos);
+  CHECK(refusal(mma_problem({16, 16}, 16, kI8), kA100, config) == "");
+  CHECK(refusal(mma_problem({16, 16}, 16, kI8), kTuring, config).find("i8 is for sm_80") !=
+        std::string::npos);
+  CHECK(refusal(mma_problem({16, 16}, 16, kE4m3), kA100, config).find("e4m3 is for sm_89") !=
+        std::string::npos);
+  CHECK(refusal(mma_problem({16, 8}, 16, kI8), kA100, config).find("blocks of 16 inputs") !=
+        std::string::npos);
 }
 
 TEST_CASE("block rows are not merged where blocks are read by columns") {

@@ -1,0 +1,237 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/patterns.h>
+
+#include "compiler/element.h"
+#include "tests/kernels/suite.h"
+#include "tests/kernels/table.h"
+
+using namespace sparsekiln;
+using namespace sparsekiln::test;
+
+// Operands of 8 bits, which have products, but no gradients.
+
+namespace {
+
+bool has(DType dtype) {
+  const Target target = Suite::current().device()->target();
+  return target.kind == Target::Kind::cpu ||
+         target.compute_capability() >= element(dtype).cuda.least_capability;
+}
+
+std::vector<DType> types() {
+  std::vector<DType> all;
+  for (const DType dtype : {DType::e4m3, DType::e5m2, DType::i8})
+    if (has(dtype)) all.push_back(dtype);
+  return all;
+}
+
+/// How a product is computed, and with what.
+struct Form {
+  BlockShape block;
+  std::int64_t batch;
+  Epilogue epilogue = {};
+  std::int32_t result = 0;       ///< of the types that results can be of
+  std::string_view config = "";  ///< of CUDA targets; empty: the default
+  std::int32_t cut_in = 0, cut_out = 0;
+  std::int32_t alignment = 16;
+  std::int32_t workers = 3;
+  std::int64_t padding = 0;  ///< elements between rows
+};
+
+// Each of both operands as A, chunks of several blocks and of parts of one, split rows, merged rows, several
+// tiles, stages; and everything that an epilogue may have.
+const std::vector<Form> kForms = {
+    {{16, 32}, 9},
+    {{32, 32},
+     17,
+     {.scale = true, .bias = true},
+     1,
+     "mma tile_n=16 tile_out=0 stages=2 warps=2 split=1 rows=1 merge=1 table=constant operand_a=x"},
+    {{64, 64},
+     33,
+     {.bias = true, .activation = Activation::gelu, .residual = true, .row_scale = true},
+     2,
+     "mma tile_n=48 tile_out=0 stages=3 warps=4 split=3 rows=1 merge=1 table=global operand_a=w"},
+    {{16, 16},
+     8,
+     {},
+     0,
+     "mma tile_n=16 tile_out=0 stages=4 warps=1 split=3 rows=1 merge=1 table=global operand_a=x",
+     0,
+     0,
+     16,
+     7},
+    {{8, 16},
+     24,
+     {},
+     2,
+     "mma tile_n=24 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=2 table=constant operand_a=w",
+     3,
+     5},
+    {{128, 128},
+     40,
+     {.row_scale = true},
+     1,
+     "mma tile_n=64 tile_out=0 stages=2 warps=8 split=1 rows=1 merge=1 table=attached operand_a=w"},
+    {{32, 64},
+     13,
+     {.activation = Activation::relu},
+     1,
+     "mma tile_n=16 tile_out=0 stages=3 warps=2 split=3 rows=2 merge=1 table=global operand_a=x",
+     0,
+     0,
+     16,
+     7,
+     16},
+    {{16, 32},
+     20,
+     {.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .row_scale = true},
+     1,
+     "mma tile_n=16 tile_out=0 stages=3 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x"},
+    {{16, 64},
+     16,
+     {.scale = true, .row_scale = true},
+     2,
+     "mma tile_n=16 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x",
+     5,
+     3,
+     8,
+     1,
+     8},
+    {{32, 128}, 7, {.bias = true, .row_scale = true}, 2, "", 33, 1, 4, 3, 12},
+};
+
+Options options_of(const Form& form, DType dtype, const Layout& layout) {
+  Options options = Suite::current().options(form.block, form.batch, {dtype});
+  const auto results = element(dtype).results;
+  options.out_dtype = results[static_cast<std::size_t>(form.result)];
+  options.epilogue = form.epilogue;
+  options.alignment = form.alignment;
+  if (form.cut_in != 0) options.in_features = layout.cols() * form.block.in - form.cut_in;
+  if (form.cut_out != 0) options.out_features = layout.rows() * form.block.out - form.cut_out;
+  options.target = Suite::current().target_with(form.workers);
+  if (!Suite::current().on_cpu() && !form.config.empty())
+    options.config = parse_config(std::string(form.config));
+  return options;
+}
+
+std::string run_inputs(const Kernel& kernel, const Problem& problem, const Form& form, Inputs kind,
+                       bool planted) {
+  const std::int64_t unit = std::max<std::int64_t>(1, form.alignment);
+  const std::int64_t width = (problem.in_features() + unit - 1) / unit * unit;
+  HostInputs inputs = make_inputs(problem, form.batch, kind, 3, width + form.padding);
+  if (planted) plant_non_finite(problem, inputs, 3);
+  const CheckResult result = launch_and_check(kernel, problem, inputs, form.padding);
+  return result.ok ? ""
+                   : fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "integers",
+                                 planted ? " with planted Inf and NaN" : "", result.first_failure);
+}
+
+}  // namespace
+
+TEST_CASE("products of 8-bit types are right with every form of kernel and epilogue") {
+  if (types().empty()) return;
+  std::vector<Part> parts;
+  for (const DType dtype : types())
+    for (const Form& form : kForms) {
+      const Layout layout = patterns::random(4, 5, 0.6, 7);
+      Options options = options_of(form, dtype, layout);
+      if (dtype != DType::i8 && form.result == 0) options.out_dtype.reset();
+      const auto run = [layout, options, form]() -> std::string {
+        const Kernel kernel = compile(layout, options);
+        const Problem problem = make_problem(layout, options);
+        const bool merged = form.config.find("merge=2") != std::string_view::npos;
+        for (const Inputs kind : {Inputs::small_integers, Inputs::random})
+          if (std::string wrong = run_inputs(kernel, problem, form, kind, false); !wrong.empty())
+            return wrong;
+        return merged ? "" : run_inputs(kernel, problem, form, Inputs::small_integers, true);
+      };
+      parts.push_back({fmt::format("{} to {}, block {}, epilogue {}, {}", name(dtype),
+                                   name(make_problem(layout, options).out_dtype), to_string(form.block),
+                                   to_string(form.epilogue), form.config),
+                       layout, options, run});
+    }
+  run_table(parts);
+}
+
+TEST_CASE("convolutions of 8-bit types are right") {
+  if (types().empty()) return;
+  std::vector<Part> parts;
+  for (const DType dtype : types()) {
+    const Layout layout = patterns::random(2, 3, 0.7, 5);
+    Options options = Suite::current().options({16, 32}, 2, {dtype});
+    options.convolution = parse_convolution("kernel=3x3 stride=2 padding=1 input=5x6");
+    options.out_dtype = DType::f32;
+    options.epilogue = {.bias = true, .activation = Activation::relu, .row_scale = true};
+    const auto run = [layout, options]() -> std::string {
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      for (const Inputs kind : {Inputs::small_integers, Inputs::random}) {
+        const CheckResult result = launch_and_check(kernel, problem, make_inputs(problem, 2, kind, 3));
+        if (!result.ok) return result.first_failure;
+      }
+      return "";
+    };
+    parts.push_back({std::string(name(dtype)), layout, options, run});
+  }
+  run_table(parts);
+}
+
+TEST_CASE("sums of 8-bit integers are exact where no float32 holds them, and converted once") {
+  if (!has(DType::i8)) return;
+  const Layout layout = patterns::block_diagonal(1, 16, 1);
+  for (const DType out : {DType::i32, DType::f32}) {
+    Options options = Suite::current().options({16, 128}, 16, {DType::i8});
+    options.out_dtype = out;
+    const Problem problem = make_problem(layout, options);
+    HostInputs inputs = make_inputs(problem, 16, Inputs::random, 1);
+    // 2048 products of -128 and -128 or 127, whose sums are about 2^25.
+    std::memset(inputs.x.data(), 0x80, inputs.x.size());
+    for (std::size_t i = 0; i < inputs.w.size(); ++i) inputs.w[i] = std::byte(i % 7 == 0 ? 0x7f : 0x80);
+    const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
+    CAPTURE(name(out));
+    CHECK_MESSAGE(result.ok, result.first_failure);
+  }
+}
+
+TEST_CASE("what 8-bit types do not have is refused with what would work") {
+  const Layout layout = patterns::random(4, 5, 0.6, 7);
+  const auto refusal = [&](DType dtype, const auto& change) -> std::string {
+    Options options = Suite::current().options({32, 32}, 8, {dtype});
+    change(options);
+    try {
+      static_cast<void>(compile(layout, options));
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::invalid_argument);
+      return error.what();
+    }
+    return "";
+  };
+  for (const DType dtype : types()) {
+    CAPTURE(name(dtype));
+    CHECK(refusal(dtype, [](Options& o) { o.operation = Operation::grad_input; }).find("forward, or f16") !=
+          std::string::npos);
+    CHECK(refusal(dtype, [](Options& o) { o.operation = Operation::grad_weight; }).find("forward, or f16") !=
+          std::string::npos);
+    CHECK(refusal(dtype, [](Options& o) { o.order = ActivationOrder::feature_major; }).find("batch-major") !=
+          std::string::npos);
+    CHECK(refusal(dtype, [](Options& o) { o.gates = true; }).find("row_scale") != std::string::npos);
+    CHECK(refusal(dtype, [&](Options& o) { o.out_dtype = o.dtype; }).find("output type") !=
+          std::string::npos);
+  }
+  if (has(DType::i8))
+    CHECK(refusal(DType::i8, [](Options& o) { o.epilogue.bias = true; }).find("these are the sums") !=
+          std::string::npos);
+  CHECK(refusal(DType::f32, [](Options& o) { o.epilogue.row_scale = true; }).find("e4m3, e5m2 and i8") !=
+        std::string::npos);
+}
