@@ -172,7 +172,7 @@ constexpr std::array kOfF16{DType::f16, DType::f32};
 constexpr std::array kOfBf16{DType::bf16, DType::f32};
 constexpr std::array kOfF64{DType::f64};
 constexpr std::array kOfFloat8{DType::bf16, DType::f16, DType::f32};
-constexpr std::array kOfI8{DType::i32, DType::f32, DType::f16, DType::bf16};
+constexpr std::array kOfI8{DType::i32, DType::f16, DType::f32, DType::bf16};
 
 constexpr std::array kElements = {
     Element{.value = DType::f32,

@@ -1,22 +1,25 @@
 #pragma once
 
 #include "lattice.cuh"
+#include "product.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
 // Operand loading for CUDA cores: tiles of x and W are copied from global to shared memory, row by row along
-// k. Constants are enumerators, because NVRTC would emit a variable for each static constexpr member.
+// k, where each element is a word of 32 bits: a float, or of 8-bit integers an int. Constants are
+// enumerators, because NVRTC would emit a variable for each static constexpr member.
 
 namespace sparsekiln {
 
 /// Rows of a tile in memory, one after the other.
+template <class Element>
 struct RowsInOrder {
-  const float* first;
+  const Element* first;
   long long stride;
   int count;  ///< of those that exist
 
   /// A row, which is that of the thread's i-th quad; null: it does not exist.
-  __device__ __forceinline__ const float* row(int, int number) const { return first + number * stride; }
+  __device__ __forceinline__ const Element* row(int, int number) const { return first + number * stride; }
   __device__ __forceinline__ bool has(int, int number) const { return number < count; }
 };
 
@@ -24,12 +27,13 @@ struct RowsInOrder {
 template <class Config>
 struct RowsOfPoints {
   using Points = Lattice<Config>;
-  const float* first;
+  using Element = typename Config::Element;
+  const Element* first;
   long long stride;
   const typename Points::Row* rows;  ///< those of the thread's quads
   typename Points::Tap tap;
 
-  __device__ __forceinline__ const float* row(int i, int) const {
+  __device__ __forceinline__ const Element* row(int i, int) const {
     return first + (rows[i].position + tap.displacement) * stride;
   }
   __device__ __forceinline__ bool has(int i, int) const { return Points::reads(rows[i], tap); }
@@ -37,11 +41,13 @@ struct RowsOfPoints {
 
 /// Copies kRows × kCols floats, whose rows are `stride` apart, to shared rows of kCols + 4 floats: an odd
 /// number of 16-byte units, so that eight threads that read one column of quads in eight neighboring rows
-/// meet no bank conflict. kGuard says whether rows or columns may be missing; these are not read and become
-/// zeros. Addresses are multiples of kAlignment bytes.
+/// meet no bank conflict. Elements of 8 bits become such words, through registers alone. kGuard says whether
+/// rows or columns may be missing; these are not read and become zeros. Addresses are multiples of kAlignment
+/// bytes.
 enum Guard : int { kGuardNothing = 0, kGuardRows = 1, kGuardColumns = 2 };
-template <int kRows, int kCols, int kThreads, int kGuard, int kAlignment>
+template <int kRows, int kCols, int kThreads, int kGuard, int kAlignment, class Product>
 struct TileCopy {
+  using Element = typename Product::Element;
   enum : int {
     kPitch = kCols + 4,
     kFloats = kRows * kPitch,
@@ -91,8 +97,10 @@ struct TileCopy {
     for_each([&](int i, int row, int column) {
       const int floats = readable(rows, columns, i, row, column);
       held[i] = make_float4(0, 0, 0, 0);
-      const float* const from = rows.row(i, row) + column;
-      if (kAlignment == 16 && floats == 4) {
+      const Element* const from = rows.row(i, row) + column;
+      if constexpr (sizeof(Element) == 1)
+        held[i] = widened(from, floats);
+      else if (kAlignment == 16 && floats == 4) {
         held[i] = *reinterpret_cast<const float4*>(from);
       } else if (kAlignment < 16 || (kGuard & kGuardColumns) != 0) {
         if (floats > 0) held[i].x = from[0];
@@ -101,6 +109,19 @@ struct TileCopy {
         if (kAlignment < 16 && floats > 3) held[i].w = from[3];
       }
     });
+  }
+  /// A quad of the first `count` elements of 8 bits; the others are zeros.
+  __device__ static __forceinline__ float4 widened(const Element* from, int count) {
+    unsigned word = 0;
+    if (kAlignment >= 4 && count == 4) {
+      word = *reinterpret_cast<const unsigned*>(from);
+    } else {
+#pragma unroll
+      for (int v = 0; v < 4; ++v)
+        if (v < count) word |= static_cast<unsigned>(static_cast<unsigned char>(from[v])) << v * 8;
+    }
+    return make_float4(Product::widen(word & 0xff), Product::widen(word >> 8 & 0xff),
+                       Product::widen(word >> 16 & 0xff), Product::widen(word >> 24));
   }
   /// Changes this thread's floats in shared memory to change(value, its index).
   template <class Change>
@@ -131,6 +152,7 @@ struct TileCopy {
 template <class Config>
 struct OperandStages {
   using Table = typename Config::Table;
+  using Element = typename Config::Element;
   enum : bool { kColumnsX = Config::feature_major };
   enum : bool { kColumns = Config::by_columns };
   enum : int {
@@ -144,10 +166,11 @@ struct OperandStages {
   /// Its rows are batch rows, or k's if x is feature-major.
   using CopyX =
       TileCopy<kColumnsX ? Config::chunk : Config::tile_n, kColumnsX ? Config::tile_n : Config::chunk,
-               Config::threads, kGuardX, Config::alignment>;
+               Config::threads, kGuardX, Config::alignment, typename Config::Product>;
   /// Its rows are outputs, or k's if blocks are read by columns.
-  using CopyW = TileCopy<kColumns ? Config::chunk : Config::block_out,
-                         kColumns ? Config::block_out : Config::chunk, Config::threads, kGuardW, 16>;
+  using CopyW =
+      TileCopy<kColumns ? Config::chunk : Config::block_out, kColumns ? Config::block_out : Config::chunk,
+               Config::threads, kGuardW, 16, typename Config::Product>;
   enum : bool { kGates = Config::has_gates };
   /// What is known of the rows of a convolution's x that a thread copies quads of.
   struct Points {
@@ -287,7 +310,7 @@ struct OperandStages {
     }
   }
   /// The rows of the feed's chunk of x, or of z.
-  __device__ __forceinline__ auto chunk_of(const float* activation, long long stride) const {
+  __device__ __forceinline__ auto chunk_of(const Element* activation, long long stride) const {
     const int segment = feed.step.segment() * Config::chunk;
     if constexpr (Config::convolves) {
       const auto tap = Lattice<Config>::tap(feed.step.column(), from.images);
@@ -295,14 +318,14 @@ struct OperandStages {
       return RowsOfPoints<Config>{activation + first, stride, points.rows, tap};
     } else {
       const long long first = static_cast<long long>(feed.step.column()) * Config::block_in + segment;
-      return RowsInOrder{activation + first * (kColumnsX ? stride : 1), stride,
-                         kColumnsX ? depth() : from.valid};
+      return RowsInOrder<Element>{activation + first * (kColumnsX ? stride : 1), stride,
+                                  kColumnsX ? depth() : from.valid};
     }
   }
   __device__ __forceinline__ auto x_chunk() const { return chunk_of(from.x, from.x_stride); }
   __device__ __forceinline__ auto z_chunk() const { return chunk_of(from.z, from.z_stride); }
-  __device__ __forceinline__ RowsInOrder w_chunk() const {
-    const float* const weight = weight_of<Config>(feed.step.tile(), from.w, from.v);
+  __device__ __forceinline__ RowsInOrder<Element> w_chunk() const {
+    const Element* const weight = weight_of<Config>(feed.step.tile(), from.w, from.v);
     return {weight + static_cast<long long>(feed.block[0]) * (Config::block_out * Config::block_in) +
                 feed.step.segment() * (kColumns ? Config::chunk * Config::block_out : Config::chunk),
             kRowW, depth()};

@@ -3,7 +3,7 @@
 #include "ptx.cuh"
 #include "ptx_mma.cuh"
 
-// Operations on each operand type of the tensor cores.
+// Operations on each operand type, mostly of the tensor cores.
 
 namespace sparsekiln {
 
@@ -46,6 +46,16 @@ struct RoundedTf32Product : Tf32Product {
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
 };
 
+/// For CUDA cores: how words of shared memory are multiplied. The types of 8 bits that follow say so, too,
+/// and how an element becomes such a word (`widen`).
+struct F32Product {
+  using Element = float;
+  using Sum = float;
+  __device__ static __forceinline__ float multiply_add(float a, float b, float sum) {
+    return __fmaf_rn(a, b, sum);
+  }
+};
+
 /// Elements of 8 bits, which nothing changes between memory and the instruction.
 ///
 /// Tensor cores add products of 8-bit floats with 13 bits of fraction (H100 and RTX 40: Khattak & Mikaitis
@@ -57,6 +67,9 @@ struct Float8Product {
   using Sum = float;
   enum : int { kPromoted = 128 };
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
+  __device__ static __forceinline__ float multiply_add(float a, float b, float sum) {
+    return __fmaf_rn(a, b, sum);
+  }
 
  protected:
   __device__ static __forceinline__ void add(float (&accumulators)[4], const float (&products)[4]) {
@@ -65,6 +78,13 @@ struct Float8Product {
   }
 };
 struct E4m3Product : Float8Product {
+  __device__ static __forceinline__ float widen(unsigned byte) {
+    const unsigned magnitude = byte & 0x7f;
+    const unsigned sign = (byte & 0x80) << 24;
+    if (magnitude == 0x7f) return __uint_as_float(sign | 0x7fc00000);
+    // A binary32 of the same bits has a bias that is larger by 120; it may be subnormal.
+    return __uint_as_float(sign | magnitude << 20) * 0x1p120f;
+  }
   __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
     float products[4];
@@ -73,6 +93,12 @@ struct E4m3Product : Float8Product {
   }
 };
 struct E5m2Product : Float8Product {
+  __device__ static __forceinline__ float widen(unsigned byte) {
+    const unsigned magnitude = byte & 0x7f;
+    const unsigned sign = (byte & 0x80) << 24;
+    if (magnitude >= 0x7c) return __uint_as_float(sign | 0x7f800000 | (magnitude & 3) << 21);
+    return __uint_as_float(sign | magnitude << 21) * 0x1p112f;  // as above
+  }
   __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
     float products[4];
@@ -83,6 +109,13 @@ struct E5m2Product : Float8Product {
 struct I8Product {
   using Element = signed char;
   using Sum = int;
+  /// The bits of an int.
+  __device__ static __forceinline__ float widen(unsigned byte) {
+    return __int_as_float(static_cast<signed char>(byte));
+  }
+  __device__ static __forceinline__ int multiply_add(float a, float b, int sum) {
+    return sum + __float_as_int(a) * __float_as_int(b);
+  }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
   __device__ static __forceinline__ void mma(int (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {

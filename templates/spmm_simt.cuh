@@ -4,7 +4,8 @@
 #include "output.cuh"
 #include "spmm.cuh"
 
-// SpMM on CUDA cores, in float32: y = x · Bᵀ, where B is W, or Wᵀ if blocks are read by columns.
+// SpMM on CUDA cores, in float32, or of 8-bit integers in int32: y = x · Bᵀ, where B is W, or Wᵀ if blocks
+// are read by columns.
 //
 // Exact order: an output is 0, to which one fused multiply-add for each k is applied, in ascending order of
 // the block column and of k within it. For a split row, that holds for each part, and the parts are added in
@@ -18,6 +19,8 @@ namespace sparsekiln {
 /// consecutive outputs, if it has so many, with the same distance between its runs.
 template <class Config>
 struct SimtTile {
+  using Product = typename Config::Product;
+  using Sum = typename Product::Sum;
   enum : int {
     kOut = Config::tile_out,
     kThreadsOut = Config::block_out / Config::tile_out,
@@ -36,14 +39,14 @@ struct SimtTile {
   // Neighboring threads follow the dimension in which y is contiguous.
   const int first_out = static_cast<int>(kColumnsX ? threadIdx.x / kThreadsN : threadIdx.x % kThreadsOut);
   const int first_n = static_cast<int>(kColumnsX ? threadIdx.x % kThreadsN : threadIdx.x / kThreadsOut);
-  float accumulators[kRows][kN][kOut];
+  Sum accumulators[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
   __device__ __forceinline__ int out_of(int i) const {
     return (first_out + i / kRun * kThreadsOut) * kRun + i % kRun;
   }
-  __device__ __forceinline__ float& at(int r, int j, int i) { return accumulators[r][j][i]; }
-  __device__ __forceinline__ float at(int r, int j, int i) const { return accumulators[r][j][i]; }
+  __device__ __forceinline__ Sum& at(int r, int j, int i) { return accumulators[r][j][i]; }
+  __device__ __forceinline__ Sum at(int r, int j, int i) const { return accumulators[r][j][i]; }
 
   __device__ __forceinline__ SimtTile& gathered() { return *this; }
   __device__ __forceinline__ void clear() {
@@ -90,7 +93,7 @@ struct SimtTile {
       }
     }
   }
-  __device__ __forceinline__ void multiply_into(float (&into)[kN][kOut],
+  __device__ __forceinline__ void multiply_into(Sum (&into)[kN][kOut],
                                                 const OperandStages<Config>& operands) {
     const float* const x = operands.x();
     const float* const w = operands.w();
@@ -103,10 +106,10 @@ struct SimtTile {
         const float4 value = load_input(x, n_of(j), k);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
-          float sum = __fmaf_rn(value.x, weight[i].x, into[j][i]);
-          sum = __fmaf_rn(value.y, weight[i].y, sum);
-          sum = __fmaf_rn(value.z, weight[i].z, sum);
-          into[j][i] = __fmaf_rn(value.w, weight[i].w, sum);
+          Sum sum = Product::multiply_add(value.x, weight[i].x, into[j][i]);
+          sum = Product::multiply_add(value.y, weight[i].y, sum);
+          sum = Product::multiply_add(value.z, weight[i].z, sum);
+          into[j][i] = Product::multiply_add(value.w, weight[i].w, sum);
         }
       }
     }
@@ -114,9 +117,11 @@ struct SimtTile {
 };
 
 /// Config names block_out, block_in, tile_n, tile_out, chunk (k in one stage), stages, threads, async_copy,
-/// and what `spmm` needs.
+/// the Product, and what `spmm` needs.
 template <class Config>
-__device__ __forceinline__ void spmm_simt(const float* x, const float* w, float* y, void* workspace, int n,
+__device__ __forceinline__ void spmm_simt(const typename Config::Element* x,
+                                          const typename Config::Element* w,
+                                          typename Config::Output::Element* y, void* workspace, int n,
                                           long long x_stride, long long y_stride,
                                           const EpilogueArguments<Config>& epilogue,
                                           typename Config::Table table) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "compiler/cuda/mma_shape.h"
+#include "compiler/cuda/types.h"
 #include "compiler/element.h"
 
 namespace sparsekiln::cuda {
@@ -65,8 +66,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
-const char* rejection(const Spmm& problem, const Target&, const Config& config) {
-  if (problem.ieee()) return kOtherArithmetic;
+const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  if (on_cuda_cores(problem, target)) return kOtherArithmetic;
   if (config.operand_a != OperandA::w && config.tile_n % 16 != 0) return kRowsOfA;
   const std::int32_t values = problem.block.out * config.merge * config.tile_n;  // of an output tile
   if (values % (128 * config.warps) != 0) return "warps do not share out the tensor-core tiles evenly";

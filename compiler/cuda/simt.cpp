@@ -10,10 +10,18 @@ namespace sparsekiln::cuda {
 namespace {
 
 void validate(const Spmm& problem, const Target& target) {
+  if (size_of(problem.dtype) == 1) {
+    if (problem.out_dtype == DType::bf16 && target.compute_capability() < 80)
+      refuse(fmt::format(
+          "results in bf16 are for sm_80 and later, not for {}; output type f16 or f32 would work",
+          target.arch));
+    return;
+  }
   if (!problem.ieee()) require_tensor_cores(problem, target);  // what another variant would need
   if (problem.dtype != DType::f32 || problem.out_dtype != DType::f32)
-    refuse(fmt::format("variant simt computes f32 to f32, not {} to {}; variant mma would work",
-                       name(problem.dtype), name(problem.out_dtype)));
+    refuse(
+        fmt::format("variant simt computes f32 to f32, and of 8 bits, not {} to {}; variant mma would work",
+                    name(problem.dtype), name(problem.out_dtype)));
   if (problem.math != Math::ieee)
     refuse(fmt::format("variant simt computes with math ieee, not {}; variant mma would work",
                        name(problem.math)));
@@ -29,8 +37,11 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   instance.threads = shape.threads;
   instance.chunk.parts = problem.block.in / shape.chunk;
   Declarations& members = instance.declarations;
-  members.type("Element", "float");
-  members.type("Output", "sparsekiln::F32Output");
+  members.type("Product", problem.dtype == DType::f32
+                              ? "sparsekiln::F32Product"
+                              : fmt::format("sparsekiln::{}", product_of(problem.dtype)));
+  members.type("Element", "Product::Element");
+  members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
   members.number("tile_out", config.tile_out, "outputs a thread");
   members.number("stages", config.stages);
   members.number("chunk", shape.chunk, "k of one stage");

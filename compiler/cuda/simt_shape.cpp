@@ -56,14 +56,15 @@ bool simt_shares_out(const Spmm& problem, const Config& config) {
 SimtShape simt_shape(const Spmm& problem, const Target& target, const Config& config) {
   const BlockShape block = problem.block;
   SimtShape shape;
-  shape.async_copy = target.compute_capability() >= 80;
+  // Elements of 8 bits become words on their way.
+  shape.async_copy = target.compute_capability() >= 80 && size_of(problem.dtype) == 4;
   const std::int32_t most_stages = shape.async_copy ? 4 : 2;
   if (!within(config.tile_n, 8, 128) || config.tile_n % 8 != 0)
     refuse(config, "tile_n is a multiple of 8 from 8 to 128");
   if (!within(config.warps, 1, 32)) refuse(config, "warps is 1 to 32");
   if (!within(config.stages, 1, most_stages))
-    refuse(config, fmt::format("stages is 1 to {} for {}{}", most_stages, target.arch,
-                               shape.async_copy ? "" : ", which has no asynchronous copy"));
+    refuse(config, fmt::format("stages is 1 to {} for {} of {}{}", most_stages, name(problem.dtype),
+                               target.arch, shape.async_copy ? "" : ", where there is no asynchronous copy"));
   if (config.tile_out < 1 || block.out % config.tile_out != 0)
     refuse(config, fmt::format("tile_out divides the {} rows of a block, such as {}", block.out,
                                std::min(4, block.out)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cuda/simt_shape.h"
+#include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -36,8 +37,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
-const char* rejection(const Spmm& problem, const Target&, const Config& config) {
-  if (!problem.ieee()) return kOtherArithmetic;
+const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  if (!on_cuda_cores(problem, target)) return kOtherArithmetic;
   if (!simt_shares_out(problem, config)) return "threads do not share out the tile evenly";
   return nullptr;
 }
@@ -45,7 +46,7 @@ const char* rejection(const Spmm& problem, const Target&, const Config& config) 
 /// Where there is no asynchronous copy, what a chunk brings passes through registers: too many of a single
 /// warp. What the cell of an LSTM reads for its outputs spills beside many sums (ptxas 13.0).
 bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {
-  const bool held = target.compute_capability() < 80 && config.warps == 1;
+  const bool held = !simt_shape(problem, target, config).async_copy && config.warps == 1;
   const std::int32_t most = problem.operation == Operation::forward ? 160 : 100;  // registers
   const bool crowded = problem.epilogue.lstm && (config.tile_out > 4 || costs.registers > most);
   return has_registers(problem, target, config, costs) && !held && !crowded;

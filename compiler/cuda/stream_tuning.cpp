@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cuda/stream_shape.h"
+#include "compiler/cuda/types.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -39,6 +40,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
   const bool weight_a = config.operand_a == OperandA::w;
+  if (operand_of(problem.dtype).empty()) return kOtherArithmetic;
   if (problem.ieee() && weight_a) return "CUDA cores have no operand to choose";
   if (!problem.ieee() && !weight_a && config.tile_n % 16 != 0) return kRowsOfA;
   if (!stream_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";

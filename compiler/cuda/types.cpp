@@ -26,6 +26,13 @@ void require_types(const Computation& problem, const Target& target) {
 
 std::string_view activation_of(Activation activation) { return row_of(activation).device; }
 
+bool on_cuda_cores(const Computation& problem, const Target& target) {
+  if (problem.ieee()) return true;
+  return size_of(problem.dtype) == 1 &&
+         (target.compute_capability() < element(problem.dtype).cuda.least_capability ||
+          problem.block.in < 16);
+}
+
 void require_mma(const Computation& problem, const Target& target) {
   if (problem.ieee())
     throw Error(
@@ -40,10 +47,11 @@ void require_tensor_cores(const Computation& problem, const Target& target) {
   if (target.compute_capability() >= least) return;
   throw Error(
       ErrorKind::invalid_argument,
-      fmt::format("{} is for sm_{} and later, not for {}: its tensor cores {}; f16, or f32 with math ieee, "
+      fmt::format("{} is for sm_{} and later, not for {}: its tensor cores {}; {}f16, or f32 with math ieee, "
                   "would work",
                   problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), least, target.arch,
-                  target.compute_capability() < 80 ? "have only f16" : "do not have it"));
+                  target.compute_capability() < 80 ? "have only f16" : "do not have it",
+                  size_of(problem.dtype) == 1 ? "variant simt, " : ""));
 }
 
 }  // namespace sparsekiln::cuda

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -22,17 +23,11 @@ using namespace sparsekiln::test;
 
 namespace {
 
-bool has(DType dtype) {
-  const Target target = Suite::current().device()->target();
-  return target.kind == Target::Kind::cpu ||
-         target.compute_capability() >= element(dtype).cuda.least_capability;
-}
+constexpr std::array kTypes{DType::e4m3, DType::e5m2, DType::i8};
 
-std::vector<DType> types() {
-  std::vector<DType> all;
-  for (const DType dtype : {DType::e4m3, DType::e5m2, DType::i8})
-    if (has(dtype)) all.push_back(dtype);
-  return all;
+bool on_cuda_before(int compute_capability) {
+  const Target target = Suite::current().device()->target();
+  return target.kind == Target::Kind::cuda && target.compute_capability() < compute_capability;
 }
 
 /// How a product is computed, and with what.
@@ -48,68 +43,101 @@ struct Form {
   std::int64_t padding = 0;  ///< elements between rows
 };
 
-// Each of both operands as A, chunks of several blocks and of parts of one, split rows, merged rows, several
-// tiles, stages; and everything that an epilogue may have.
+// On tensor cores each of both operands as A, chunks of several blocks and of parts of one, split rows,
+// merged rows, several tiles, stages; the same on CUDA cores, which take any block; and everything that an
+// epilogue may have.
 const std::vector<Form> kForms = {
-    {{16, 32}, 9},
-    {{32, 32},
-     17,
-     {.scale = true, .bias = true},
-     1,
-     "mma tile_n=16 tile_out=0 stages=2 warps=2 split=1 rows=1 merge=1 table=constant operand_a=x"},
-    {{64, 64},
-     33,
-     {.bias = true, .activation = Activation::gelu, .residual = true, .row_scale = true},
-     2,
-     "mma tile_n=48 tile_out=0 stages=3 warps=4 split=3 rows=1 merge=1 table=global operand_a=w"},
-    {{16, 16},
-     8,
-     {},
-     0,
-     "mma tile_n=16 tile_out=0 stages=4 warps=1 split=3 rows=1 merge=1 table=global operand_a=x",
-     0,
-     0,
-     16,
-     7},
-    {{8, 16},
-     24,
-     {},
-     2,
-     "mma tile_n=24 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=2 table=constant operand_a=w",
-     3,
-     5},
-    {{128, 128},
-     40,
-     {.row_scale = true},
-     1,
-     "mma tile_n=64 tile_out=0 stages=2 warps=8 split=1 rows=1 merge=1 table=attached operand_a=w"},
-    {{32, 64},
-     13,
-     {.activation = Activation::relu},
-     1,
-     "mma tile_n=16 tile_out=0 stages=3 warps=2 split=3 rows=2 merge=1 table=global operand_a=x",
-     0,
-     0,
-     16,
-     7,
-     16},
-    {{16, 32},
-     20,
-     {.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .row_scale = true},
-     1,
-     "mma tile_n=16 tile_out=0 stages=3 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x"},
-    {{16, 64},
-     16,
-     {.scale = true, .row_scale = true},
-     2,
-     "mma tile_n=16 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x",
-     5,
-     3,
-     8,
-     1,
-     8},
-    {{32, 128}, 7, {.bias = true, .row_scale = true}, 2, "", 33, 1, 4, 3, 12},
+    {.block = {16, 32}, .batch = 9},
+    {.block = {32, 32},
+     .batch = 17,
+     .epilogue = {.scale = true, .bias = true},
+     .result = 1,
+     .config = "mma tile_n=16 tile_out=0 stages=2 warps=2 split=1 rows=1 merge=1 table=constant operand_a=x"},
+    {.block = {64, 64},
+     .batch = 33,
+     .epilogue = {.bias = true, .activation = Activation::gelu, .residual = true, .row_scale = true},
+     .result = 2,
+     .config = "mma tile_n=48 tile_out=0 stages=3 warps=4 split=3 rows=1 merge=1 table=global operand_a=w"},
+    {.block = {16, 16},
+     .batch = 8,
+     .config = "mma tile_n=16 tile_out=0 stages=4 warps=1 split=3 rows=1 merge=1 table=global operand_a=x",
+     .workers = 7},
+    {.block = {8, 16},
+     .batch = 24,
+     .result = 2,
+     .config = "mma tile_n=24 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=2 table=constant operand_a=w",
+     .cut_in = 3,
+     .cut_out = 5},
+    {.block = {128, 128},
+     .batch = 40,
+     .epilogue = {.row_scale = true},
+     .result = 1,
+     .config = "mma tile_n=64 tile_out=0 stages=2 warps=8 split=1 rows=1 merge=1 table=attached operand_a=w"},
+    {.block = {32, 64},
+     .batch = 13,
+     .epilogue = {.activation = Activation::relu},
+     .result = 1,
+     .config = "mma tile_n=16 tile_out=0 stages=3 warps=2 split=3 rows=2 merge=1 table=global operand_a=x",
+     .workers = 7,
+     .padding = 16},
+    {.block = {16, 32},
+     .batch = 20,
+     .epilogue =
+         {.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .row_scale = true},
+     .result = 1,
+     .config = "mma tile_n=16 tile_out=0 stages=3 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x"},
+    {.block = {16, 64},
+     .batch = 16,
+     .epilogue = {.scale = true, .row_scale = true},
+     .result = 2,
+     .config = "mma tile_n=16 tile_out=0 stages=2 warps=1 split=1 rows=1 merge=1 table=constant operand_a=x",
+     .cut_in = 5,
+     .cut_out = 3,
+     .alignment = 8,
+     .workers = 1,
+     .padding = 8},
+    {.block = {32, 128},
+     .batch = 7,
+     .epilogue = {.bias = true, .row_scale = true},
+     .result = 2,
+     .cut_in = 33,
+     .cut_out = 1,
+     .alignment = 4,
+     .padding = 12},
+    {.block = {8, 8}, .batch = 9, .result = 2},
+    {.block = {16, 8},
+     .batch = 12,
+     .epilogue = {.row_scale = true},
+     .result = 1,
+     .cut_in = 3,
+     .cut_out = 2,
+     .alignment = 2},
+    {.block = {16, 32},
+     .batch = 19,
+     .epilogue = {.scale = true, .bias = true, .activation = Activation::relu, .row_scale = true},
+     .result = 1,
+     .config = "simt tile_n=16 tile_out=2 stages=2 warps=2 split=3 rows=1 merge=1 table=global",
+     .workers = 7,
+     .padding = 16},
+    {.block = {16, 16},
+     .batch = 8,
+     .config = "simt tile_n=8 tile_out=4 stages=2 warps=1 split=3 rows=2 merge=1 table=attached",
+     .workers = 7},
+    {.block = {32, 64},
+     .batch = 21,
+     .epilogue = {.activation = Activation::silu, .glu = true, .row_scale = true},
+     .result = 1,
+     .config = "simt tile_n=8 tile_out=4 stages=1 warps=2 split=1 rows=1 merge=1 table=constant",
+     .cut_in = 5,
+     .cut_out = 3,
+     .alignment = 8},
 };
+
+/// Whether the device has it: tensor cores that multiply the type, and rounding to bf16.
+bool has(const Form& form, DType dtype, DType result) {
+  if (result == DType::bf16 && on_cuda_before(80)) return false;
+  return !form.config.starts_with("mma") || !on_cuda_before(element(dtype).cuda.least_capability);
+}
 
 Options options_of(const Form& form, DType dtype, const Layout& layout) {
   Options options = Suite::current().options(form.block, form.batch, {dtype});
@@ -140,13 +168,13 @@ std::string run_inputs(const Kernel& kernel, const Problem& problem, const Form&
 }  // namespace
 
 TEST_CASE("products of 8-bit types are right with every form of kernel and epilogue") {
-  if (types().empty()) return;
   std::vector<Part> parts;
-  for (const DType dtype : types())
+  for (const DType dtype : kTypes)
     for (const Form& form : kForms) {
       const Layout layout = patterns::random(4, 5, 0.6, 7);
       Options options = options_of(form, dtype, layout);
-      if (dtype != DType::i8 && form.result == 0) options.out_dtype.reset();
+      if (!has(form, dtype, *options.out_dtype)) continue;
+      if (form.result == 0) options.out_dtype.reset();
       const auto run = [layout, options, form]() -> std::string {
         const Kernel kernel = compile(layout, options);
         const Problem problem = make_problem(layout, options);
@@ -165,9 +193,8 @@ TEST_CASE("products of 8-bit types are right with every form of kernel and epilo
 }
 
 TEST_CASE("convolutions of 8-bit types are right") {
-  if (types().empty()) return;
   std::vector<Part> parts;
-  for (const DType dtype : types()) {
+  for (const DType dtype : kTypes) {
     const Layout layout = patterns::random(2, 3, 0.7, 5);
     Options options = Suite::current().options({16, 32}, 2, {dtype});
     options.convolution = parse_convolution("kernel=3x3 stride=2 padding=1 input=5x6");
@@ -188,7 +215,6 @@ TEST_CASE("convolutions of 8-bit types are right") {
 }
 
 TEST_CASE("sums of 8-bit integers are exact where no float32 holds them, and converted once") {
-  if (!has(DType::i8)) return;
   const Layout layout = patterns::block_diagonal(1, 16, 1);
   for (const DType out : {DType::i32, DType::f32}) {
     Options options = Suite::current().options({16, 128}, 16, {DType::i8});
@@ -217,7 +243,7 @@ TEST_CASE("what 8-bit types do not have is refused with what would work") {
     }
     return "";
   };
-  for (const DType dtype : types()) {
+  for (const DType dtype : kTypes) {
     CAPTURE(name(dtype));
     CHECK(refusal(dtype, [](Options& o) { o.operation = Operation::grad_input; }).find("forward, or f16") !=
           std::string::npos);
@@ -229,9 +255,8 @@ TEST_CASE("what 8-bit types do not have is refused with what would work") {
     CHECK(refusal(dtype, [&](Options& o) { o.out_dtype = o.dtype; }).find("output type") !=
           std::string::npos);
   }
-  if (has(DType::i8))
-    CHECK(refusal(DType::i8, [](Options& o) { o.epilogue.bias = true; }).find("these are the sums") !=
-          std::string::npos);
+  CHECK(refusal(DType::i8, [](Options& o) { o.epilogue.bias = true; }).find("these are the sums") !=
+        std::string::npos);
   CHECK(refusal(DType::f32, [](Options& o) { o.epilogue.row_scale = true; }).find("e4m3, e5m2 and i8") !=
         std::string::npos);
 }
