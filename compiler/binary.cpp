@@ -18,7 +18,8 @@
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
-// image and its workspace for each of a batch, version 11 the order of a tensor map's rows. A reader knows
+// image and its workspace for each of a batch, version 11 the order of a tensor map's rows and
+// its rounding. A reader knows
 // one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
@@ -117,9 +118,10 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(map.box_rows);
   out.put(map.swizzle_bytes);
   out.put(map.run);
+  out.put(static_cast<std::uint8_t>(map.to_tf32));
   out.put(map.l2_bytes);
 }
-constexpr std::size_t kTensorMapBytes = 46;
+constexpr std::size_t kTensorMapBytes = 47;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
 bool can_be_encoded(const TensorMap& map) {
@@ -141,9 +143,10 @@ bool can_be_encoded(const TensorMap& map) {
   const bool ordered = one_of(map.run, {0, 4, 8}) &&
                        (map.run == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.run) == 0 &&
                                          map.box_rows % (4 * map.run) == 0));
-  return is_pointer(map.operand) && ordered && within(map.row_length, 0, kMostExtent) &&
-         within(map.rows, 0, kMostExtent) && has_stride && strided && boxed &&
-         one_of(map.swizzle_bytes, {0, 32, 64, 128}) && one_of(map.l2_bytes, {0, 64, 128, 256}) &&
+  return is_pointer(map.operand) && ordered && (!map.to_tf32 || map.type == DType::f32) &&
+         within(map.row_length, 0, kMostExtent) && within(map.rows, 0, kMostExtent) && has_stride &&
+         strided && boxed && one_of(map.swizzle_bytes, {0, 32, 64, 128}) &&
+         one_of(map.l2_bytes, {0, 64, 128, 256}) &&
          (map.swizzle_bytes == 0 || map.box_length * bytes <= map.swizzle_bytes);
 }
 
@@ -158,6 +161,7 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.box_rows = in.get<std::int32_t>();
   map.swizzle_bytes = in.get<std::int32_t>();
   map.run = in.get<std::int32_t>();
+  map.to_tf32 = in.get_bool();
   map.l2_bytes = in.get<std::int32_t>();
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;

@@ -30,10 +30,13 @@ __device__ __forceinline__ void acquire_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 16 elements of k. A and B are descriptors;
-// kRows is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0. If `add` is 0, sums
-// are overwritten. The text of an instruction has to be a literal that names each register, so it takes
-// macros.
+/// Types of A and B.
+enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32 };
+
+// sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 32 bytes of k. A and B are descriptors; kRows
+// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0; it exists for types of 16
+// bits. If `add` is 0, sums are overwritten. The text of an instruction has to be a literal that names each
+// register, so it takes macros.
 
 #define SPARSEKILN_SUMS_8(i)                                                                 \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
@@ -43,19 +46,23 @@ __device__ __forceinline__ void acquire_registers() {
 
 #define SPARSEKILN_PRODUCT(types, columns, registers, a_at, b_at, add_at, rows_at, ...)                      \
   asm volatile("{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %" add_at                                         \
-               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns "k16.f32." types " " registers ", %" a_at \
-               ", %" b_at ", adds, 1, 1, 0, %" rows_at ";\n\t}"                                              \
+               ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns types " " registers ", %" a_at ", %" b_at \
+               ", adds, 1, 1" rows_at ";\n\t}"                                                               \
                : __VA_ARGS__                                                                                 \
                : "l"(a), "l"(b), "r"(add), "n"(kRows))
 
-#define SPARSEKILN_PRODUCTS(count, ...)                                                    \
-  template <bool kBf16, int kRows>                                                         \
-  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a, \
-                                                unsigned long long b, int add) {           \
-    if constexpr (kBf16)                                                                   \
-      SPARSEKILN_PRODUCT("bf16.bf16", __VA_ARGS__);                                        \
-    else                                                                                   \
-      SPARSEKILN_PRODUCT("f16.f16", __VA_ARGS__);                                          \
+#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_at, ...)                \
+  template <int kOperands, int kRows>                                                                   \
+  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,              \
+                                                unsigned long long b, int add) {                        \
+    if constexpr (kOperands == kWgmmaTf32)                                                              \
+      SPARSEKILN_PRODUCT("k8.f32.tf32.tf32", columns, registers, a_at, b_at, add_at, "", __VA_ARGS__);  \
+    else if constexpr (kOperands == kWgmmaBf16)                                                         \
+      SPARSEKILN_PRODUCT("k16.f32.bf16.bf16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at, \
+                         __VA_ARGS__);                                                                  \
+    else                                                                                                \
+      SPARSEKILN_PRODUCT("k16.f32.f16.f16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at,   \
+                         __VA_ARGS__);                                                                  \
   }
 
 SPARSEKILN_PRODUCTS(

@@ -33,7 +33,7 @@ struct WgmmaTile {
     kOut = kOutputs / 4,
     kRun = Config::run,
     kHolders = kWarpgroups * 128,
-    kSteps = Rings::kDepth / 16,  ///< instructions along the k of a chunk
+    kSteps = Rings::kLineBytes / 32,  ///< instructions along the k of a chunk, 32 bytes each
   };
   enum : bool { kExchanges = Config::by_columns && kRun == 4 };
 
@@ -121,7 +121,7 @@ struct WgmmaTile {
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int subtile = 0; subtile < kSubtiles; ++subtile)
-        ptx::queue_product<Config::bf16, Config::by_columns>(
+        ptx::queue_product<Config::operands, Config::by_columns>(
             into[subtile], a + subtile * kSubtile + step * kAlongRows, b + step * kStepW, 1);
     ptx::commit_products();
   }
@@ -241,7 +241,7 @@ __device__ __forceinline__ void sync_ctas() {
 
 /// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), stages (tiles of x) and
 /// stages_w (blocks of W, or merged ones) of the rings, run (neighbouring outputs of a thread: of 16 bytes,
-/// or by columns 2, or 4 of 16 bits), bf16 (otherwise operands are f16), the Element, and what `spmm` needs.
+/// or by columns 2, or 4 of 16 bits), operands (a ptx::WgmmaOperands), the Element, and what `spmm` needs.
 /// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, shared out to the
 /// CTAs of a cluster; both have 128 bytes along k.
 template <class Config, class... Weights>

@@ -20,8 +20,9 @@ void validate(const Spmm& problem, const Target& target) {
   };
   refuse_unless(target.compute_capability() == 90,
                 fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
-  refuse_unless(problem.dtype == DType::f16 || problem.dtype == DType::bf16,
-                fmt::format("variant wgmma multiplies f16 and bf16, not {}", name(problem.dtype)));
+  refuse_unless(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
+  refuse_unless(problem.dtype != DType::f32 || !problem.by_columns(),
+                "wgmma reads blocks by columns only where their elements have 16 bits");
   refuse_unless(problem.block.out % kLeastBlock == 0 && problem.block.in % kLeastBlock == 0,
                 fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
                             to_string(problem.weight_block())));
@@ -40,6 +41,9 @@ void validate(const Spmm& problem, const Target& target) {
                 fmt::format("variant wgmma multiplies with one or two weights, not {}", problem.weights()));
 }
 
+/// templates/ptx_wgmma.cuh's WgmmaOperands.
+std::int32_t operands_of(DType type) { return type == DType::f16 ? 0 : type == DType::bf16 ? 1 : 2; }
+
 /// The map of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its
 /// columns; where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a
 /// box.
@@ -54,7 +58,8 @@ TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weig
           .box_length = length,
           .box_rows = (problem.by_columns() ? length : block.out) / config.cluster,
           .swizzle_bytes = kWgmmaLineBytes,
-          .run = problem.by_columns() ? 0 : shape.run};
+          .run = problem.by_columns() ? 0 : shape.run,
+          .to_tf32 = problem.dtype == DType::f32};
 }
 
 std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, const WgmmaShape& shape) {
@@ -64,7 +69,8 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, co
                                .row_length = problem.in_features(),
                                .box_length = length,
                                .box_rows = config.tile_n,
-                               .swizzle_bytes = kWgmmaLineBytes},
+                               .swizzle_bytes = kWgmmaLineBytes,
+                               .to_tf32 = problem.dtype == DType::f32},
                               map_of_weight(problem, config, Argument::w, shape)};
   if (problem.weights() > 1) maps.push_back(map_of_weight(problem, config, Argument::v, shape));
   return maps;
@@ -86,7 +92,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
   members.number("run", shape.run, "neighboring outputs of a thread");
-  members.flag("bf16", problem.dtype == DType::bf16);
+  members.number("operands", operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;
 }
 

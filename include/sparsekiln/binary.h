@@ -131,6 +131,7 @@ struct TensorMap {
   /// 8 · pair + 2 · lane + half. The tensor cores give two neighbouring columns to a lane: so those of a lane
   /// become `run` neighbouring rows of the matrix. 4 or 8; 0: the rows' own order.
   std::int32_t run = 0;
+  bool to_tf32 = false;         ///< float32 is rounded to tf32 on its way: to nearest, ties to even
   std::int32_t l2_bytes = 128;  ///< what is fetched into L2 at a time: 0 (as it is read), 64, 128 or 256
   friend bool operator==(const TensorMap&, const TensorMap&) = default;
 };

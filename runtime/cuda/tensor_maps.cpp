@@ -30,7 +30,8 @@ void check_support(const Context& context, const std::string& kernel) {
                             kernel, printable(context.driver().path().string())));
 }
 
-CUtensorMapDataType type_of(DType type) {
+CUtensorMapDataType type_of(const TensorMap& map) {
+  if (map.to_tf32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   constexpr std::pair<DType, CUtensorMapDataType> kTypes[] = {
       {DType::f16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16},
       {DType::bf16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16},
@@ -38,8 +39,8 @@ CUtensorMapDataType type_of(DType type) {
       {DType::f64, CU_TENSOR_MAP_DATA_TYPE_FLOAT64},
   };
   for (const auto& [ours, theirs] : kTypes)
-    if (ours == type) return theirs;
-  throw Error(ErrorKind::internal, fmt::format("a tensor map of {}, which has none", name(type)));
+    if (ours == map.type) return theirs;
+  throw Error(ErrorKind::internal, fmt::format("a tensor map of {}, which has none", name(map.type)));
 }
 
 CUtensorMapSwizzle swizzle_of(std::int32_t bytes) {
@@ -94,7 +95,7 @@ TensorMaps::TensorMaps(const Context& context, const Entry& entry) : kernel_(ent
     const std::optional<Argument> stride = stride_of(map.operand);
     if (!is_pointer(map.operand) || (map.stride == 0 && !stride))
       throw Error(ErrorKind::internal, fmt::format("a tensor map of the kernel {} is of no matrix", kernel_));
-    recipes_.push_back({map, type_of(map.type), LaunchPlan::offset_of(map.operand),
+    recipes_.push_back({map, type_of(map), LaunchPlan::offset_of(map.operand),
                         LaunchPlan::offset_of(stride.value_or(Argument::x_stride))});
   }
 }

@@ -114,6 +114,11 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   refused([](TensorMap& map) { map.run = 2; });
   refused([](TensorMap& map) { map.run = 8, map.box_rows = 48; });
   refused([](TensorMap& map) { map.l2_bytes = 512; });
+  Binary rounded = sample();
+  rounded.entries.back().tensor_maps.back().to_tf32 = true;
+  CHECK(deserialize(serialize(rounded)) == rounded);
+  rounded.entries.back().tensor_maps.front().to_tf32 = true;  // of bf16
+  CHECK_THROWS_AS((void)deserialize(serialize(rounded)), Error);
   Binary wide = sample();
   wide.entries.back().tensor_maps.front().swizzle_bytes = 32;
   CHECK_THROWS_AS((void)deserialize(serialize(wide)), Error);

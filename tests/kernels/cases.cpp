@@ -253,7 +253,8 @@ Space wgmma_space(const Target& target) {
   space.types = {{DType::f16, DType::f16},
                  {DType::f16, DType::f32},
                  {DType::bf16, DType::bf16},
-                 {DType::bf16, DType::f32}};
+                 {DType::bf16, DType::f32},
+                 {DType::f32, DType::f32, Math::tf32}};
   space.tables = {TableForm::constant, TableForm::global};
   space.operations = {Operation::forward, Operation::grad_input};
   space.rows = {1, 2, 4};

@@ -57,12 +57,13 @@ TEST_CASE("problems that wgmma does not compute are refused, and mma would work"
   refused(nothing, "not for sm_80", {Target::Kind::cuda, "sm_80", 6});
   refused(nothing, "not for sm_100", {Target::Kind::cuda, "sm_100", 6});
   refused([](Problem& problem) { problem.block = {32, 64}; }, "multiples of 64");
+  refused([](Problem& problem) { problem.dtype = problem.out_dtype = DType::f32; }, "math tf32, not ieee");
   refused(
       [](Problem& problem) {
-        problem.dtype = problem.out_dtype = DType::f32;
-        problem.math = Math::tf32;
+        problem = mma_problem({64, 64}, 256, kTf32);
+        problem.operation = Operation::grad_input;
       },
-      "f16 and bf16");
+      "16 bits");
   refused([](Problem& problem) { problem.order = ActivationOrder::feature_major; }, "batch-major");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
   refused([](Problem& problem) { problem.gates = true; }, "gates");
@@ -117,6 +118,8 @@ TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neig
   };
   CHECK(maps(mma_problem({128, 64}, 256, kHalf)).at(1).run == 8);
   CHECK(maps(mma_problem({128, 64}, 256, kHalfToFloat)).at(1).run == 4);
+  CHECK_FALSE(maps(mma_problem({128, 64}, 256, kHalf)).at(0).to_tf32);
+  for (const TensorMap& map : maps(mma_problem({128, 64}, 256, kTf32))) CHECK(map.to_tf32);
   Problem gradient = mma_problem({128, 64}, 256, kHalf);
   gradient.operation = Operation::grad_input;
   CHECK(maps(gradient).at(1).run == 0);
@@ -161,9 +164,10 @@ void compile_clean(const Problem& problem, const Config& config) {
 
 TEST_CASE("kernels of wgmma compile without spills and without waits that are not asked for" * need_nvrtc()) {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
-    for (const Types& types : {kHalf, kBrainToFloat})
+    for (const Types& types : {kHalf, kBrainToFloat, kTf32})
       for (const BlockShape block : {BlockShape{64, 64}, BlockShape{128, 64}, BlockShape{128, 256}})
         for (const std::int32_t tile_n : {128, 256}) {
+          if (operation == Operation::grad_input && types.dtype == DType::f32) continue;
           Problem problem = mma_problem(block, 512, types);
           problem.operation = operation;
           const std::int32_t outputs = operation == Operation::forward ? block.out : block.in;

@@ -138,6 +138,19 @@ TEST_CASE("a map whose rows come in the tensor cores' order has halves, lanes an
   CHECK(w.element_strides == std::vector<unsigned>{1, 1, 1, 1, 1});
 }
 
+TEST_CASE("a map that rounds floats to tf32 says so") {
+  const StubSession session;
+  Binary binary = mapped_binary();
+  TensorMap& w = binary.entries.front().tensor_maps.back();
+  w.type = DType::f32;
+  w.box_length = 8;
+  w.to_tf32 = true;
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(33, 400));
+  CHECK(stub::tensor_maps().at(1).type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32);
+}
+
 TEST_CASE("without batch rows a tensor map is zeros, and the driver is not asked for it") {
   const StubSession session;
   const auto module = cuda::open_device(0)->load(shared(mapped_binary()));
