@@ -18,12 +18,15 @@ Adder adder_of(bool ieee, const Plan& plan) {
   const bool tensor_cores = std::any_of(plan.begin(), plan.end(), [&](const RangedConfig& range) {
     return cuda::on_tensor_cores(range.config.variant, ieee);
   });
-  return tensor_cores ? Adder::tensor_cores : Adder::float32;
+  const bool warpgroups = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
+    return range.config.variant == Variant::wgmma;
+  });
+  return warpgroups ? Adder::warpgroups : tensor_cores ? Adder::tensor_cores : Adder::float32;
 }
 
 double loss(Adder adder) {
   constexpr double kProductsAtOnce = 4;
-  return adder == Adder::tensor_cores ? 2 * (kProductsAtOnce + 1) / kProductsAtOnce : 1;
+  return adder == Adder::float32 ? 1 : 2 * (kProductsAtOnce + 1) / kProductsAtOnce;
 }
 
 double error_ratio(double value, double expected, double bound) {

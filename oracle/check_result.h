@@ -23,6 +23,7 @@ struct CheckResult {
 enum class Adder : std::uint8_t {
   float32,       ///< IEEE 754's: CUDA cores and the cpu
   tensor_cores,  ///< adds several products at once, and truncates
+  warpgroups,    ///< the same; several instructions add 8-bit floats up before float32 does
 };
 /// The adder of the kernels of a plan: tensor cores where any of them uses those. `ieee`: float32 products
 /// that only float32 arithmetic forms.

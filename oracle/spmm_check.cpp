@@ -41,10 +41,11 @@ std::size_t most_blocks(const Spmm& problem, std::int64_t of_y) {
   return most;
 }
 
-/// What an instruction of tensor cores loses more than spmm_check.h says of others: of each product of random
+/// What instructions of tensor cores lose more than spmm_check.h says of others: of each product of random
 /// 8-bit floats, which are 1 at most, and relative to their sum.
-double lost_by_instruction(DType dtype, Adder adder) {
-  return is_float8(dtype) && adder == Adder::tensor_cores ? 0x1p-13 : 0;
+double lost_by_instructions(DType dtype, Adder adder) {
+  if (!is_float8(dtype) || adder == Adder::float32) return 0;
+  return adder == Adder::tensor_cores ? 0x1p-13 : 0x1p-10;
 }
 
 Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder adder) {
@@ -60,7 +61,7 @@ Tolerance tolerance(const Spmm& problem, std::int64_t row, Inputs kind, Adder ad
       problem.math == Math::tf32 ? kTf32 : element_format(problem.dtype).unit_roundoff;  // by products
   const double absolute = off == 0 ? 0 : roundings * largest_product * (off + 2 * taken);
   if ((kind == Inputs::small_integers || element(problem.dtype).integer) && off == 0) return {0, 0};
-  const double lost = lost_by_instruction(problem.dtype, adder);
+  const double lost = lost_by_instructions(problem.dtype, adder);
   return {loss(adder) * roundings * u + lost, absolute + roundings * lost};
 }
 

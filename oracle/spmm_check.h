@@ -45,8 +45,10 @@ namespace sparsekiln {
 ///
 /// Tensor cores add 8-bit floats with 13 bits of fraction, within one instruction (templates/product.cuh):
 /// products lose up to 2^-13 of the largest of them, which is 1, and their sum as much of itself. Those are
-/// added to the bound: c·2^-13 and 2^-13·(|x|·|W|ᵀ). Small integers stay exact, as 32 products of them are
-/// below 2^13. Sums of integers are exact whatever the inputs, and rounded to float32 before an epilogue.
+/// added to the bound: c·2^-13 and 2^-13·(|x|·|W|ᵀ); with Adder::warpgroups 2^-10, as the sums that up to
+/// four instructions truncate to are 8 and less where products have random signs. Small integers stay exact,
+/// as 128 products of them are below 2^13. Sums of integers are exact whatever the inputs, and rounded to
+/// float32 before an epilogue.
 ///
 /// With `Math::tf32` the float64 product is that of the operands rounded to tf32. The errors of the sums and
 /// those of an epilogue come together as oracle/reference_epilogue.h says; what stays exact there must be

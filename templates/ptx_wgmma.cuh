@@ -19,6 +19,10 @@ __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// An optimization barrier: nothing reads the value earlier, or writes it later.
+__device__ __forceinline__ void pin(float& value) { asm volatile("" : "+f"(value)); }
+__device__ __forceinline__ void pin(int& value) { asm volatile("" : "+r"(value)); }
+
 /// Moves registers from a warpgroup that needs few to those that need many: each takes part of what the CTA
 /// was launched with. Every warp of the warpgroup calls this, and waits until there are as many.
 template <int kRegisters>
@@ -31,52 +35,70 @@ __device__ __forceinline__ void acquire_registers() {
 }
 
 /// Types of A and B.
-enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32 };
+enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmmaE5m2, kWgmmaI8 };
 
 // sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 32 bytes of k. A and B are descriptors; kRows
 // is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0; it exists for types of 16
-// bits. If `add` is 0, sums are overwritten. The text of an instruction has to be a literal that names each
-// register, so it takes macros.
+// bits. If `add` is 0, sums are overwritten. Sums are floats, or ints that wrap around. The text of an
+// instruction has to be a literal that names each register, so it takes macros.
 
-#define SPARSEKILN_SUMS_8(i)                                                                 \
-  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
-      "+f"(sums[i + 5]), "+f"(sums[i + 6]), "+f"(sums[i + 7])
-#define SPARSEKILN_SUMS_32(i) \
-  SPARSEKILN_SUMS_8(i), SPARSEKILN_SUMS_8(i + 8), SPARSEKILN_SUMS_8(i + 16), SPARSEKILN_SUMS_8(i + 24)
+#define SPARSEKILN_SUMS_8(sort, i)                                                           \
+  sort(sums[i]), sort(sums[i + 1]), sort(sums[i + 2]), sort(sums[i + 3]), sort(sums[i + 4]), \
+      sort(sums[i + 5]), sort(sums[i + 6]), sort(sums[i + 7])
+#define SPARSEKILN_SUMS_32(sort, i)                                                            \
+  SPARSEKILN_SUMS_8(sort, i), SPARSEKILN_SUMS_8(sort, i + 8), SPARSEKILN_SUMS_8(sort, i + 16), \
+      SPARSEKILN_SUMS_8(sort, i + 24)
+#define SPARSEKILN_SUMS_64(sort, i) SPARSEKILN_SUMS_32(sort, i), SPARSEKILN_SUMS_32(sort, i + 32)
+#define SPARSEKILN_SUMS_96(sort, i) SPARSEKILN_SUMS_64(sort, i), SPARSEKILN_SUMS_32(sort, i + 64)
+#define SPARSEKILN_SUMS_128(sort, i) SPARSEKILN_SUMS_64(sort, i), SPARSEKILN_SUMS_64(sort, i + 64)
 
-#define SPARSEKILN_PRODUCT(types, columns, registers, a_at, b_at, add_at, rows_at, ...)                      \
+// `after` is what follows the scale of sums: the signs of A and B, and whether they are transposed.
+#define SPARSEKILN_PRODUCT(sort, all, types, columns, registers, a_at, b_at, add_at, after)                  \
   asm volatile("{\n\t.reg .pred adds;\n\tsetp.ne.b32 adds, %" add_at                                         \
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns types " " registers ", %" a_at ", %" b_at \
-               ", adds, 1, 1" rows_at ";\n\t}"                                                               \
-               : __VA_ARGS__                                                                                 \
+               ", adds" after ";\n\t}"                                                                       \
+               : all(sort, 0)                                                                                \
                : "l"(a), "l"(b), "r"(add), "n"(kRows))
 
-#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_at, ...)                \
-  template <int kOperands, int kRows>                                                                   \
-  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,              \
-                                                unsigned long long b, int add) {                        \
-    if constexpr (kOperands == kWgmmaTf32)                                                              \
-      SPARSEKILN_PRODUCT("k8.f32.tf32.tf32", columns, registers, a_at, b_at, add_at, "", __VA_ARGS__);  \
-    else if constexpr (kOperands == kWgmmaBf16)                                                         \
-      SPARSEKILN_PRODUCT("k16.f32.bf16.bf16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at, \
-                         __VA_ARGS__);                                                                  \
-    else                                                                                                \
-      SPARSEKILN_PRODUCT("k16.f32.f16.f16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at,   \
-                         __VA_ARGS__);                                                                  \
+#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_at)                          \
+  template <int kOperands, int kRows>                                                                        \
+  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,                   \
+                                                unsigned long long b, int add) {                             \
+    if constexpr (kOperands == kWgmmaE4m3)                                                                   \
+      SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k32.f32.e4m3.e4m3", columns, registers, a_at, b_at, \
+                         add_at, ", 1, 1");                                                                  \
+    else if constexpr (kOperands == kWgmmaE5m2)                                                              \
+      SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k32.f32.e5m2.e5m2", columns, registers, a_at, b_at, \
+                         add_at, ", 1, 1");                                                                  \
+    else if constexpr (kOperands == kWgmmaTf32)                                                              \
+      SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k8.f32.tf32.tf32", columns, registers, a_at, b_at,  \
+                         add_at, ", 1, 1");                                                                  \
+    else if constexpr (kOperands == kWgmmaBf16)                                                              \
+      SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k16.f32.bf16.bf16", columns, registers, a_at, b_at, \
+                         add_at, ", 1, 1, 0, %" rows_at);                                                    \
+    else                                                                                                     \
+      SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k16.f32.f16.f16", columns, registers, a_at, b_at,   \
+                         add_at, ", 1, 1, 0, %" rows_at);                                                    \
+  }                                                                                                          \
+  template <int kOperands, int kRows>                                                                        \
+  __device__ __forceinline__ void queue_product(int(&sums)[count], unsigned long long a,                     \
+                                                unsigned long long b, int add) {                             \
+    SPARSEKILN_PRODUCT("+r", SPARSEKILN_SUMS_##count, "k32.s32.s8.s8", columns, registers, a_at, b_at,       \
+                       add_at, "");                                                                          \
   }
 
 SPARSEKILN_PRODUCTS(
     32, "64",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}",
-    "32", "33", "34", "35", SPARSEKILN_SUMS_32(0))
+    "32", "33", "34", "35")
 SPARSEKILN_PRODUCTS(
     64, "128",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63}",
-    "64", "65", "66", "67", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32))
+    "64", "65", "66", "67")
 SPARSEKILN_PRODUCTS(
     96, "192",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -84,7 +106,7 @@ SPARSEKILN_PRODUCTS(
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}",
-    "96", "97", "98", "99", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64))
+    "96", "97", "98", "99")
 SPARSEKILN_PRODUCTS(
     128, "256",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -92,13 +114,15 @@ SPARSEKILN_PRODUCTS(
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
-    "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "
-    "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}",
-    "128", "129", "130", "131", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64),
-    SPARSEKILN_SUMS_32(96))
+    "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "
+    "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}",
+    "128", "129", "130", "131")
 
 #undef SPARSEKILN_PRODUCTS
 #undef SPARSEKILN_PRODUCT
+#undef SPARSEKILN_SUMS_128
+#undef SPARSEKILN_SUMS_96
+#undef SPARSEKILN_SUMS_64
 #undef SPARSEKILN_SUMS_32
 #undef SPARSEKILN_SUMS_8
 

@@ -6,13 +6,15 @@
 #include "spmm.cuh"
 #include "tma_rings.cuh"
 
-// SpMM on the tensor cores of sm_90a, accumulated in float32: y = x · Bᵀ for blocks of 64 outputs and more,
-// where B is W, or Wᵀ if blocks are read by columns.
+// SpMM on the tensor cores of sm_90a, accumulated in float32, or of 8-bit integers in int32: y = x · Bᵀ for
+// blocks of 64 outputs and more, where B is W, or Wᵀ if blocks are read by columns.
 //
 // A CTA has three warpgroups. Two multiply: batch rows are the rows of their products, and the outputs of a
 // block row, or of merged ones, the columns. The third produces: one thread of it reads the schedule and has
 // the copy engine fill stages ahead (tma_rings.cuh). It needs few registers, and leaves the others to the
-// sums. Products are queued, and complete while the next chunk is waited for.
+// sums. Products are queued, and complete while the next chunk is waited for. Those of 8-bit floats are added
+// up within a chunk only, Float8Product::kPromoted elements of k or half as many; then CUDA cores add them to
+// the sums, while the other warpgroup multiplies.
 
 namespace sparsekiln {
 
@@ -35,13 +37,19 @@ struct WgmmaTile {
     kHolders = kWarpgroups * 128,
     kSteps = Rings::kLineBytes / 32,  ///< instructions along the k of a chunk, 32 bytes each
   };
-  enum : bool { kExchanges = Config::by_columns && kRun == 4 };
+  using Sum = typename Config::Product::Sum;
+  enum : bool {
+    kExchanges = Config::by_columns && kRun == 4,
+    kPromotes =
+        int{Config::operands} == int{ptx::kWgmmaE4m3} || int{Config::operands} == int{ptx::kWgmmaE5m2},
+  };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
   /// The first batch row of the warpgroup. All lanes say the same, which lets descriptors be uniform.
   const int first_row =
       __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 128), 0) * kSubtiles * kSubtileRows;
-  float sums[kRows][kSubtiles][kSums];
+  Sum sums[kRows][kSubtiles][kSums];
+  Sum products[kPromotes ? int{kSubtiles} : 1][kSums];  ///< of a chunk, before they are added to sums
 
   __device__ __forceinline__ int n_of(int j) const {
     return first_row + j / 2 * kSubtileRows + static_cast<int>(threadIdx.x / 32 % 4) * 16 + j % 2 * 8 +
@@ -55,10 +63,10 @@ struct WgmmaTile {
     if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
     return run + own * kRun;
   }
-  __device__ __forceinline__ float& at(int r, int j, int i) {
+  __device__ __forceinline__ Sum& at(int r, int j, int i) {
     return sums[r][j / 2][i / 2 * 4 + j % 2 * 2 + i % 2];
   }
-  __device__ __forceinline__ float at(int r, int j, int i) const {
+  __device__ __forceinline__ Sum at(int r, int j, int i) const {
     return const_cast<WgmmaTile*>(this)->at(r, j, i);
   }
   __device__ __forceinline__ void clear() {
@@ -77,11 +85,10 @@ struct WgmmaTile {
       }
     }
   }
-  /// An optimization barrier: nothing reads sums earlier, or writes them later.
   __device__ __forceinline__ void pin() {
 #pragma unroll
     for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
-      asm volatile("" : "+f"(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]));
+      ptx::pin(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]);
   }
 
   /// Queues the products of a chunk, x and W of which are at these addresses, as a group.
@@ -90,7 +97,23 @@ struct WgmmaTile {
     const unsigned long long b = descriptor(w, Config::by_columns ? int{Rings::kBytesBox} : int{kUnused});
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
-      if (kRows == 1 || r == row) multiply_into(sums[r], a, b);
+      if constexpr (kPromotes) {
+        if (r == 0) multiply_into(products, a, b);
+      } else {
+        if (kRows == 1 || r == row) multiply_into(sums[r], a, b);
+      }
+  }
+  /// Adds the products of a chunk, which are complete, to sums.
+  __device__ __forceinline__ void promote(int row) {
+#pragma unroll
+    for (int v = 0; v < kSubtiles * kSums; ++v) ptx::pin(products[v / kSums][v % kSums]);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      if (kRows == 1 || r == row) {
+#pragma unroll
+        for (int v = 0; v < kSubtiles * kSums; ++v)
+          sums[r][v / kSums][v % kSums] += products[v / kSums][v % kSums];
+      }
   }
 
  private:
@@ -104,11 +127,11 @@ struct WgmmaTile {
   }
 
   enum : int {
-    kUnitBytes = 1024,  ///< eight rows, within which units of 16 bytes are exchanged
+    kUnitBytes = 8 * Rings::kLineBytes,  ///< eight rows, within which units of 16 bytes are exchanged
     kUnused = 16,
   };
 
-  __device__ static __forceinline__ void multiply_into(float (&into)[kSubtiles][kSums], unsigned long long a,
+  __device__ static __forceinline__ void multiply_into(Sum (&into)[kSubtiles][kSums], unsigned long long a,
                                                        unsigned long long b) {
     // From one step to the next, and to the next subtile, as descriptors count: in units of 16 bytes.
     enum : int {
@@ -121,16 +144,17 @@ struct WgmmaTile {
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int subtile = 0; subtile < kSubtiles; ++subtile)
-        ptx::queue_product<Config::operands, Config::by_columns>(
-            into[subtile], a + subtile * kSubtile + step * kAlongRows, b + step * kStepW, 1);
+        ptx::queue_product<Config::operands, Config::by_columns>(into[subtile],
+                                                                 a + subtile * kSubtile + step * kAlongRows,
+                                                                 b + step * kStepW, !kPromotes || step > 0);
     ptx::commit_products();
   }
-  /// A descriptor of swizzled rows of 128 bytes. Eight rows are followed by the next eight; where rows are
-  /// along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX ISA,
-  /// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
+  /// A descriptor of swizzled rows of 128 or 64 bytes. Eight rows are followed by the next eight; where rows
+  /// are along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX
+  /// ISA, "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
   __device__ static __forceinline__ unsigned long long descriptor(unsigned shared, int ahead) {
-    constexpr unsigned long long kSwizzled128 = 1ull << 62;
-    return kSwizzled128 | static_cast<unsigned long long>(kUnitBytes / 16) << 32 | ahead / 16 << 16 |
+    constexpr unsigned long long kSwizzled = (Rings::kLineBytes == 128 ? 1ull : 2ull) << 62;
+    return kSwizzled | static_cast<unsigned long long>(kUnitBytes / 16) << 32 | ahead / 16 << 16 |
            (shared & 0x3ffff) / 16;
   }
 };
@@ -165,7 +189,8 @@ class TmaReader {
       ptx::wait_for_phase(rings.full_x(x.place), x.parity);
     }
     tile.multiply(rings.x(x.place), rings.w(w.place), step.tile());
-    ptx::wait_products<1>();
+    ptx::wait_products<Tile::kPromotes ? 0 : 1>();
+    if constexpr (Tile::kPromotes) tile.promote(step.tile());
     if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
     if (reads) release_w(read_w);
     if (reads && !same_x) release_x(read_x);
@@ -241,9 +266,10 @@ __device__ __forceinline__ void sync_ctas() {
 
 /// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), stages (tiles of x) and
 /// stages_w (blocks of W, or merged ones) of the rings, run (neighbouring outputs of a thread: of 16 bytes,
-/// or by columns 2, or 4 of 16 bits), operands (a ptx::WgmmaOperands), the Element, and what `spmm` needs.
+/// or by columns 2, or 4 of 16 bits), line_bytes (of a chunk along k), operands (a ptx::WgmmaOperands), the
+/// Product and its Element, and what `spmm` needs.
 /// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, shared out to the
-/// CTAs of a cluster; both have 128 bytes along k.
+/// CTAs of a cluster; both have line_bytes along k.
 template <class Config, class... Weights>
 __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, const typename Config::Element* w,
                                            typename Config::Output::Element* y, void* workspace, int n,

@@ -8,9 +8,10 @@
 // The stages of shared memory between the copy engine and the tensor cores of sm_90.
 //
 // Tiles of x and blocks of W are in two rings, since several blocks may be multiplied with one tile. Both are
-// rows of 128 bytes along k, of which eight are a swizzled unit (SWIZZLE_128B of tensor maps and of wgmma).
-// Blocks that are read by columns have rows of 128 bytes along the outputs instead, one for each k, and are
-// in as many boxes, one after the other. Each place of a ring has two barriers:
+// rows of 128 bytes along k, or of 64, of which eight are a swizzled unit (SWIZZLE_128B or SWIZZLE_64B of
+// tensor maps and of wgmma). Blocks that are read by columns have rows of 128 bytes along the outputs
+// instead, one for each k, and are in as many boxes, one after the other. Each place of a ring has two
+// barriers:
 //
 //   full    the producer has said how many bytes come, and all of them have arrived
 //   empty   each warp that multiplies has arrived, once its products that read the place are complete
@@ -46,7 +47,7 @@ template <class Config>
 struct TmaRings {
   using Element = typename Config::Element;
   enum : int {
-    kLineBytes = 128,
+    kLineBytes = Config::line_bytes,
     kLine = kLineBytes / int{sizeof(Element)},  ///< elements
     kDepth = kLine,                             ///< k's of a chunk
     kSegments = Config::block_in / kDepth,      ///< of a block, each of them a chunk

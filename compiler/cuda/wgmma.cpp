@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include <fmt/format.h>
@@ -21,7 +22,7 @@ void validate(const Spmm& problem, const Target& target) {
   refuse_unless(target.compute_capability() == 90,
                 fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
   refuse_unless(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
-  refuse_unless(problem.dtype != DType::f32 || !problem.by_columns(),
+  refuse_unless(size_of(problem.dtype) == 2 || !problem.by_columns(),
                 "wgmma reads blocks by columns only where their elements have 16 bits");
   refuse_unless(problem.block.out % kLeastBlock == 0 && problem.block.in % kLeastBlock == 0,
                 fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
@@ -42,14 +43,17 @@ void validate(const Spmm& problem, const Target& target) {
 }
 
 /// templates/ptx_wgmma.cuh's WgmmaOperands.
-std::int32_t operands_of(DType type) { return type == DType::f16 ? 0 : type == DType::bf16 ? 1 : 2; }
+std::int32_t operands_of(DType type) {
+  constexpr std::array kOperands{DType::f16, DType::bf16, DType::f32, DType::e4m3, DType::e5m2, DType::i8};
+  return static_cast<std::int32_t>(std::find(kOperands.begin(), kOperands.end(), type) - kOperands.begin());
+}
 
-/// The map of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its
+/// The map of blocks that follow one another in memory, in boxes of a block's rows and a line's bytes of its
 /// columns; where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a
 /// box.
 TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weight, const WgmmaShape& shape) {
   const BlockShape block = problem.weight_block();
-  const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));
+  const auto length = shape.line_bytes / static_cast<std::int32_t>(size_of(problem.dtype));
   return {.operand = weight,
           .type = problem.dtype,
           .row_length = block.in,
@@ -57,19 +61,19 @@ TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weig
           .stride = block.in,
           .box_length = length,
           .box_rows = (problem.by_columns() ? length : block.out) / config.cluster,
-          .swizzle_bytes = kWgmmaLineBytes,
+          .swizzle_bytes = shape.line_bytes,
           .run = problem.by_columns() ? 0 : shape.run,
           .to_tf32 = problem.dtype == DType::f32};
 }
 
 std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, const WgmmaShape& shape) {
-  const auto length = static_cast<std::int32_t>(kWgmmaLineBytes / size_of(problem.dtype));
+  const auto length = shape.line_bytes / static_cast<std::int32_t>(size_of(problem.dtype));
   std::vector<TensorMap> maps{{.operand = Argument::x,
                                .type = problem.dtype,
                                .row_length = problem.in_features(),
                                .box_length = length,
                                .box_rows = config.tile_n,
-                               .swizzle_bytes = kWgmmaLineBytes,
+                               .swizzle_bytes = shape.line_bytes,
                                .to_tf32 = problem.dtype == DType::f32},
                               map_of_weight(problem, config, Argument::w, shape)};
   if (problem.weights() > 1) maps.push_back(map_of_weight(problem, config, Argument::v, shape));
@@ -92,6 +96,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
   members.number("run", shape.run, "neighboring outputs of a thread");
+  members.number("line_bytes", shape.line_bytes, "of a chunk along k");
   members.number("operands", operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;
 }

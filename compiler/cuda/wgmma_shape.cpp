@@ -6,6 +6,7 @@
 
 #include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/refusal.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -40,17 +41,19 @@ void check_numbers(const Spmm& problem, const Config& config) {
 WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& config) {
   check_numbers(problem, config);
   const std::int32_t tiles = config.rows * problem.weights();
-  const std::int64_t bytes_x = std::int64_t{config.tile_n} * kWgmmaLineBytes;
-  const std::int64_t bytes_w = std::int64_t{problem.block.out} * config.merge * kWgmmaLineBytes;
-  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;
   WgmmaShape shape;
+  const std::int32_t block_bytes = problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype));
+  shape.line_bytes = block_bytes % 128 == 0 ? 128 : 64;
+  const std::int64_t bytes_x = std::int64_t{config.tile_n} * shape.line_bytes;
+  const std::int64_t bytes_w = std::int64_t{problem.block.out} * config.merge * shape.line_bytes;
+  const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;
   const auto value_bytes = static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.run = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
-  shape.chunk.parts = problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype)) / kWgmmaLineBytes;
+  shape.chunk.parts = block_bytes / shape.line_bytes;
   if (shape.chunk.parts > kMostParts)
     refuse(config,
            fmt::format("blocks of {} inputs have more than {} parts of {} bytes; variant mma would work",
-                       problem.block.in, kMostParts, kWgmmaLineBytes));
+                       problem.block.in, kMostParts, shape.line_bytes));
   shape.stages_x = config.stages;
   // As many blocks as may be multiplied with the tiles of x; where memory is short, as many as there are
   // tiles.
@@ -63,10 +66,12 @@ WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& 
            fmt::format("needs {} bytes of shared memory of {}; fewer stages or a smaller tile_n would work",
                        shape.shared_bytes, most_bytes));
   shape.sums = tiles * config.merge * problem.block.out * config.tile_n / (32 * 8);
-  if (shape.sums > kMostWgmmaSums)
+  shape.products = is_float8(problem.dtype) ? shape.sums / tiles : 0;
+  if (shape.sums > kMostWgmmaSums || shape.sums + shape.products > kMostWgmmaProducts)
     refuse(config, fmt::format("a thread would hold {} sums, more than the {} that its registers are shared "
                                "out for; a smaller tile_n, rows=1 or merge=1 would work",
-                               shape.sums, kMostWgmmaSums));
+                               shape.sums + shape.products,
+                               shape.products == 0 ? kMostWgmmaSums : kMostWgmmaProducts));
   return shape;
 }
 

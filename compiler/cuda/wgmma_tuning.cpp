@@ -12,18 +12,19 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const WgmmaShape shape = wgmma_shape(problem, target, config);
   const std::int32_t outputs = problem.block.out * config.merge;
   const std::int32_t subtiles = config.tile_n / 64;
-  constexpr std::int32_t kSteps = 4;  // of 16 k's in a chunk
+  const std::int32_t steps = shape.line_bytes / 32;
   LoopCosts costs;
   costs.threads = shape.threads;
   costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
   costs.shared_bytes = shape.shared_bytes + kWgmmaStaticShared;
   costs.full_rate = true;
   costs.shape = shape.chunk;
-  costs.chunk_products = std::int64_t{subtiles} * kSteps * outputs / 8 * 4;  // as many m16n8k16
-  costs.chunk_shared_bytes = std::int64_t{kWgmmaLineBytes} * (config.tile_n + outputs) +
-                             std::int64_t{subtiles} * kWgmmaLineBytes * (64 + outputs);
+  costs.chunk_products =
+      std::int64_t{subtiles} * steps * outputs / 8 * 4;  // as many of 16 × 8 and 32 bytes of k
+  costs.chunk_shared_bytes = std::int64_t{shape.line_bytes} * (config.tile_n + outputs) +
+                             std::int64_t{subtiles} * shape.line_bytes * (64 + outputs);
   costs.begin = kWarps * 100;
-  costs.chunk = kWarps * (40 + kSteps * subtiles / 2);
+  costs.chunk = kWarps * (40 + steps * subtiles / 2 + shape.products);
   costs.load = 10;
   costs.item = kWarps * 0.4 * shape.sums;
   costs.store = kWarps * 16;

@@ -33,10 +33,10 @@ void check_support(const Context& context, const std::string& kernel) {
 CUtensorMapDataType type_of(const TensorMap& map) {
   if (map.to_tf32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   constexpr std::pair<DType, CUtensorMapDataType> kTypes[] = {
-      {DType::f16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16},
-      {DType::bf16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16},
-      {DType::f32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32},
-      {DType::f64, CU_TENSOR_MAP_DATA_TYPE_FLOAT64},
+      {DType::f16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16}, {DType::bf16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16},
+      {DType::f32, CU_TENSOR_MAP_DATA_TYPE_FLOAT32}, {DType::f64, CU_TENSOR_MAP_DATA_TYPE_FLOAT64},
+      {DType::e4m3, CU_TENSOR_MAP_DATA_TYPE_UINT8},  {DType::e5m2, CU_TENSOR_MAP_DATA_TYPE_UINT8},
+      {DType::i8, CU_TENSOR_MAP_DATA_TYPE_UINT8},
   };
   for (const auto& [ours, theirs] : kTypes)
     if (ours == map.type) return theirs;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,10 @@ bool on_cuda_before(int compute_capability) {
   const Target target = Suite::current().device()->target();
   return target.kind == Target::Kind::cuda && target.compute_capability() < compute_capability;
 }
+bool has_wgmma() {
+  const Target target = Suite::current().device()->target();
+  return target.kind == Target::Kind::cuda && target.compute_capability() == 90;
+}
 
 /// How a product is computed, and with what.
 struct Form {
@@ -44,8 +49,9 @@ struct Form {
 };
 
 // On tensor cores each of both operands as A, chunks of several blocks and of parts of one, split rows,
-// merged rows, several tiles, stages; the same on CUDA cores, which take any block; and everything that an
-// epilogue may have.
+// merged rows, several tiles, stages; the same on CUDA cores, which take any block; those of wgmma with
+// chunks of 64 and of 128 inputs, one and several tiles, CTAs that share W; and everything that an epilogue
+// may have.
 const std::vector<Form> kForms = {
     {.block = {16, 32}, .batch = 9},
     {.block = {32, 32},
@@ -131,10 +137,32 @@ const std::vector<Form> kForms = {
      .cut_in = 5,
      .cut_out = 3,
      .alignment = 8},
+    {.block = {64, 64}, .batch = 130, .config = "wgmma warps=12 tile_n=128 stages=3"},
+    {.block = {128, 128},
+     .batch = 200,
+     .epilogue = {.bias = true, .activation = Activation::gelu, .residual = true, .row_scale = true},
+     .result = 1,
+     .config = "wgmma warps=12 tile_n=128 stages=3 split=3",
+     .workers = 7},
+    {.block = {64, 128},
+     .batch = 290,
+     .epilogue =
+         {.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .row_scale = true},
+     .result = 2,
+     .config = "wgmma warps=12 tile_n=128 stages=2 cluster=2 in_flight=2",
+     .padding = 16},
+    {.block = {128, 64},
+     .batch = 300,
+     .epilogue = {.scale = true, .row_scale = true},
+     .result = 2,
+     .config = "wgmma warps=12 tile_n=128 stages=4 rows=2 table=global"},
+    {.block = {64, 128}, .batch = 257, .result = 1, .config = "wgmma warps=12 tile_n=128 stages=3 merge=2"},
+    {.block = {64, 128}, .batch = 256, .config = "wgmma warps=12 tile_n=256 stages=3"},
 };
 
 /// Whether the device has it: tensor cores that multiply the type, and rounding to bf16.
 bool has(const Form& form, DType dtype, DType result) {
+  if (form.config.starts_with("wgmma") && !Suite::current().on_cpu() && !has_wgmma()) return false;
   if (result == DType::bf16 && on_cuda_before(80)) return false;
   return !form.config.starts_with("mma") || !on_cuda_before(element(dtype).cuda.least_capability);
 }
@@ -163,6 +191,21 @@ std::string run_inputs(const Kernel& kernel, const Problem& problem, const Form&
   return result.ok ? ""
                    : fmt::format("{}{}: {}", kind == Inputs::random ? "random" : "integers",
                                  planted ? " with planted Inf and NaN" : "", result.first_failure);
+}
+
+/// 2048 products of -128 and -128 or 127, whose sums are about 2^25.
+void check_large_sums(const Layout& layout, BlockShape block, DType out,
+                      const std::optional<Config>& config) {
+  Options options = Suite::current().options(block, 16, {DType::i8});
+  options.out_dtype = out;
+  options.config = config;
+  const Problem problem = make_problem(layout, options);
+  HostInputs inputs = make_inputs(problem, 16, Inputs::random, 1);
+  std::memset(inputs.x.data(), 0x80, inputs.x.size());
+  for (std::size_t i = 0; i < inputs.w.size(); ++i) inputs.w[i] = std::byte(i % 7 == 0 ? 0x7f : 0x80);
+  const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
+  CAPTURE(name(out));
+  CHECK_MESSAGE(result.ok, result.first_failure);
 }
 
 }  // namespace
@@ -216,18 +259,10 @@ TEST_CASE("convolutions of 8-bit types are right") {
 
 TEST_CASE("sums of 8-bit integers are exact where no float32 holds them, and converted once") {
   const Layout layout = patterns::block_diagonal(1, 16, 1);
-  for (const DType out : {DType::i32, DType::f32}) {
-    Options options = Suite::current().options({16, 128}, 16, {DType::i8});
-    options.out_dtype = out;
-    const Problem problem = make_problem(layout, options);
-    HostInputs inputs = make_inputs(problem, 16, Inputs::random, 1);
-    // 2048 products of -128 and -128 or 127, whose sums are about 2^25.
-    std::memset(inputs.x.data(), 0x80, inputs.x.size());
-    for (std::size_t i = 0; i < inputs.w.size(); ++i) inputs.w[i] = std::byte(i % 7 == 0 ? 0x7f : 0x80);
-    const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
-    CAPTURE(name(out));
-    CHECK_MESSAGE(result.ok, result.first_failure);
-  }
+  for (const DType out : {DType::i32, DType::f32}) check_large_sums(layout, {16, 128}, out, {});
+  if (!has_wgmma()) return;
+  for (const DType out : {DType::i32, DType::f32})
+    check_large_sums(layout, {64, 128}, out, parse_config("wgmma warps=12 tile_n=128 stages=3"));
 }
 
 TEST_CASE("what 8-bit types do not have is refused with what would work") {

@@ -19,6 +19,8 @@ namespace sparsekiln::cuda {
 namespace {
 
 constexpr Types kBrainToFloat{DType::bf16, DType::f32};
+constexpr Types kFloat8{DType::e4m3, DType::bf16};
+constexpr Types kI8{DType::i8, DType::i32};
 
 const Target kHopper{Target::Kind::cuda, "sm_90", 6};
 
@@ -81,6 +83,9 @@ TEST_CASE("numbers that do not go together are refused, with what would work") {
   refused(wgmma_config(256, 8), "fewer stages");
   refused(wgmma_config(128, 4, 1, 4), "merge=1 would work", {128, 64});
   refused(wgmma_config(256, 3, 4), "rows=1");
+  CHECK(refusal(mma_problem({128, 64}, 256, kFloat8), kHopper, wgmma_config(256, 3))
+            .find("would hold 256 sums, more than the 192") != std::string::npos);
+  CHECK(refusal(mma_problem({128, 64}, 256, kI8), kHopper, wgmma_config(256, 3)).empty());
   Config config = wgmma_config(128, 4);
   config.warps = 8;
   refused(config, "warps=12 would work");
@@ -97,7 +102,8 @@ TEST_CASE("numbers that do not go together are refused, with what would work") {
   refused(config, "variant mma has no clusters");
 }
 
-TEST_CASE("a stage has 128 bytes of a block's k, and W has as many stages as x for each tile of an item") {
+TEST_CASE(
+    "a stage has 128 bytes of a block's k, or 64, and W has as many stages as x for each tile of an item") {
   const WgmmaShape one = wgmma_shape(mma_problem({128, 128}, 256, kHalf), kHopper, wgmma_config(128, 4));
   CHECK(one.chunk == ChunkShape{1, 2});
   CHECK(one.stages_w == 4);
@@ -107,6 +113,14 @@ TEST_CASE("a stage has 128 bytes of a block's k, and W has as many stages as x f
   CHECK(two.chunk == ChunkShape{1, 1});
   CHECK(two.stages_w == 8);
   CHECK(two.sums == 64);
+  const WgmmaShape bytes = wgmma_shape(mma_problem({128, 128}, 256, kFloat8), kHopper, wgmma_config(128, 4));
+  CHECK(bytes.line_bytes == 128);
+  CHECK(bytes.chunk == ChunkShape{1, 1});
+  CHECK(bytes.products == 64);
+  const WgmmaShape narrow = wgmma_shape(mma_problem({64, 192}, 256, kI8), kHopper, wgmma_config(128, 4, 2));
+  CHECK(narrow.line_bytes == 64);
+  CHECK(narrow.chunk == ChunkShape{1, 3});
+  CHECK(narrow.products == 0);
   const WgmmaShape full = wgmma_shape(mma_problem({64, 64}, 256, kHalf), kHopper, wgmma_config(256, 5, 2));
   CHECK(full.stages_w == 8);
 }
@@ -118,6 +132,9 @@ TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neig
   };
   CHECK(maps(mma_problem({128, 64}, 256, kHalf)).at(1).run == 8);
   CHECK(maps(mma_problem({128, 64}, 256, kHalfToFloat)).at(1).run == 4);
+  CHECK(maps(mma_problem({128, 64}, 256, kFloat8)).at(1).run == 8);
+  CHECK(maps(mma_problem({128, 64}, 256, kI8)).at(1).run == 4);
+  CHECK(maps(mma_problem({128, 64}, 256, kI8)).at(1).swizzle_bytes == 64);
   CHECK_FALSE(maps(mma_problem({128, 64}, 256, kHalf)).at(0).to_tf32);
   for (const TensorMap& map : maps(mma_problem({128, 64}, 256, kTf32))) CHECK(map.to_tf32);
   Problem gradient = mma_problem({128, 64}, 256, kHalf);
@@ -164,20 +181,21 @@ void compile_clean(const Problem& problem, const Config& config) {
 
 TEST_CASE("kernels of wgmma compile without spills and without waits that are not asked for" * need_nvrtc()) {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
-    for (const Types& types : {kHalf, kBrainToFloat, kTf32})
+    for (const Types& types : {kHalf, kBrainToFloat, kTf32, kFloat8, kI8})
       for (const BlockShape block : {BlockShape{64, 64}, BlockShape{128, 64}, BlockShape{128, 256}})
         for (const std::int32_t tile_n : {128, 256}) {
-          if (operation == Operation::grad_input && types.dtype == DType::f32) continue;
+          if (operation == Operation::grad_input && size_of(types.dtype) != 2) continue;
           Problem problem = mma_problem(block, 512, types);
           problem.operation = operation;
           const std::int32_t outputs = operation == Operation::forward ? block.out : block.in;
-          if (outputs * tile_n > 128 * 256) continue;
+          if (outputs * tile_n > (types.dtype == DType::e4m3 ? 96 : 128) * 256) continue;
           compile_clean(problem, wgmma_config(tile_n, 3));
         }
 }
 
 TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile without spills" *
           need_nvrtc()) {
+  compile_clean(mma_problem({128, 128}, 512, kFloat8), wgmma_config(128, 3, 2));
   Problem problem = mma_problem({64, 64}, 512, kHalf);
   for (const std::int32_t rows : {2, 4}) compile_clean(problem, wgmma_config(128, 3, rows));
   for (const std::int32_t merge : {2, 4}) compile_clean(problem, wgmma_config(128, 3, 1, merge));
