@@ -28,8 +28,8 @@ struct WgmmaShape {
   std::int32_t run = 0;       ///< neighbouring outputs of a thread
   std::int32_t sums = 0;      ///< of a thread that multiplies
   std::int32_t products = 0;  ///< of a thread, where they are not summed in place: of 8-bit floats
-  /// Of a row of a stage: what a swizzled unit of shared memory is wide, 128, or 64 for blocks whose inputs
-  /// are no multiple of it.
+  /// A row of a stage, as wide as a swizzled unit of shared memory: 128, or 64 for blocks whose inputs are no
+  /// multiple of that.
   std::int32_t line_bytes = 128;
   ChunkShape chunk;               ///< a line of a block's k
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic
