@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -22,7 +23,11 @@ double small_integer(std::uint64_t bits, std::int64_t r) {
 
 double uniform(std::uint64_t bits, bool all_of_float64) {
   if (all_of_float64) return static_cast<double>(static_cast<std::int64_t>(bits) >> 11) * 0x1p-52;
-  return static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
+  const float value = static_cast<float>(static_cast<std::int32_t>(bits >> 32)) * 0x1p-31f;
+  const auto word = std::bit_cast<std::uint32_t>(value);
+  constexpr std::uint32_t kBelowTf32 = 0x1fff;
+  const bool halfway = (word & kBelowTf32) == 0x1000;
+  return halfway ? std::bit_cast<float>(word + 1) : value;
 }
 
 }  // namespace

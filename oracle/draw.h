@@ -9,7 +9,9 @@ namespace sparsekiln {
 /// What operands are filled with, which decides how sharp a check can be.
 enum class Inputs : std::uint8_t {
   small_integers,  ///< non-zero; every product and every partial sum, in any order, is exact in float32
-  random,          ///< uniform in [-1, 1), rounded to the type; of integers in all their range
+  /// Uniform in [-1, 1), rounded to the type; of integers in all their range. No float32 is halfway between
+  /// two numbers of tf32, which `mma` rounds away from zero, and the copy engine to even.
+  random,
 };
 
 /// Draw i of the stream `seed`: the SplitMix64 generator (Steele, Lea & Flood 2014), addressed by position.

@@ -153,8 +153,10 @@ class TmaProducer {
       const unsigned to = rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtas);
       // An absent block of a merged step has number -1: its box is outside of the matrix, and becomes zeros.
       if constexpr (Config::by_columns) {
-        const int first_row = block[0] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtas);
-        ptx::copy_box<Rings::kCtas>(to, map, i * Rings::kLine, first_row, full);
+        enum : int { kOfBlock = Rings::kBoxesW / Config::merge };
+        const int first_row =
+            block[i / kOfBlock] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtas);
+        ptx::copy_box<Rings::kCtas>(to, map, i % kOfBlock * Rings::kLine, first_row, full);
       } else {
         enum : int { kSpans = Config::block_out / (4 * Config::run) };
         const int first_span = block[i] * kSpans + share * (kSpans / Rings::kCtas);

@@ -13,7 +13,7 @@ enum class Variant : std::uint8_t {
   mma,     ///< tensor cores: f16, bf16, and f32 rounded to tf32, summed in float32
   stream,  ///< small batches, all types: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
-  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; f16 and bf16, blocks of 64 and more
+  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; all types but IEEE float32, blocks of 64 and more
 };
 struct NamedVariant {
   Variant value;

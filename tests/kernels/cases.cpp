@@ -426,11 +426,11 @@ class Fit {
     if (loads.gates && row[kMerge] > 0) return false;
     const Epilogue& epilogue = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))];
     if (epilogue.lstm && !epilogue.layer_norm && (loads.gates || loads.cut_out != 0)) return false;
-    // Derivatives belong to gradients, which have short epilogues and no merged rows.
+    // Derivatives belong to gradients, which have short epilogues, and merged rows only in variant wgmma.
     const bool derivative = loads.derivative != Activation::none;
     const bool gradient = row[kOperation] > 0 || derivative;
-    if (gradient && (row[kOperation] == 0 || row[kMerge] > 0 || !is_of_gradients(epilogue, derivative)))
-      return false;
+    const bool merges = row[kMerge] > 0 && space_.variant != Variant::wgmma;
+    if (gradient && (row[kOperation] == 0 || merges || !is_of_gradients(epilogue, derivative))) return false;
     if (epilogue.layer_norm && !normalises(row, epilogue, loads)) return false;
     if (loads.cut() && row[kTable] != kUnset &&
         space_.tables[static_cast<std::size_t>(row[kTable])] == TableForm::attached)

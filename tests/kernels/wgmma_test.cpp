@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sparsekiln/patterns.h>
@@ -53,6 +54,16 @@ TEST_CASE("wgmma goes on with its stages from one batch tile to the next, the la
   Options gradient = asked({128, 64}, 300, "tile_n=256 stages=3 in_flight=1");
   gradient.operation = Operation::grad_input;
   check_right(layout, gradient, 300);
+}
+
+TEST_CASE("wgmma merges block rows of a gradient, whose blocks it reads by columns") {
+  if (!has_wgmma()) return;
+  for (const auto& [block, numbers] : {std::pair{BlockShape{64, 64}, "tile_n=128 stages=2 merge=4 cluster=2"},
+                                       std::pair{BlockShape{64, 128}, "tile_n=128 stages=3 merge=2"}}) {
+    Options gradient = asked(block, 200, numbers);
+    gradient.operation = Operation::grad_input;
+    check_right(patterns::random(5, 6, 0.6, 3), gradient, 200);
+  }
 }
 
 TEST_CASE("clusters of wgmma share the weight, and an odd batch tile takes part in that") {
