@@ -29,6 +29,32 @@ class Part:
         counts = self.counts()
         return next((counts[kind] for kind in PRODUCTS if counts[kind]), 0)
 
+    def bursts(self) -> list["Burst"]:
+        """The products of wgmma that follow each fence (WARPGROUP.ARRIVE)."""
+        found: list[Burst] = []
+        waiting: list[Instruction] | None = None
+        for one in self.instructions:
+            if one.opcode == "WARPGROUP.ARRIVE":
+                waiting = None
+            elif one.base != "HGMMA":
+                if waiting is not None:
+                    waiting.append(one)
+            elif waiting is None:
+                waiting = []
+                found.append(Burst(1, ()))
+            else:
+                found[-1] = Burst(found[-1].products + 1, (*found[-1].between, *waiting))
+                waiting = []
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+    """Products of wgmma that are queued together, and the other instructions between the first and the last of them."""
+
+    products: int
+    between: tuple[Instruction, ...]
+
 
 class Flow:
     """Basic blocks, their dominators, and loops (a branch to a block that dominates the branch's own)."""

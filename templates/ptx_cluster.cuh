@@ -17,14 +17,17 @@ __device__ __forceinline__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// Arrives on a barrier that is where `barrier` is in this CTA, of another one of the cluster.
-__device__ __forceinline__ void arrive_at(unsigned barrier, int cta) {
-  asm volatile(
-      "{\n\t.reg .b32 remote;\n\t"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n\t}" ::"r"(barrier),
-      "r"(cta)
-      : "memory");
+/// Where another CTA of the cluster has what is at `address` in this one.
+__device__ __forceinline__ unsigned address_in_cta(unsigned address, int cta) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(cta));
+  return there;
+}
+/// Arrives on a barrier of any CTA of the cluster: what this thread has read is done for those who see the
+/// phase end. Its writes are for threads of this CTA alone; to release them to the cluster, and to acquire
+/// them there, ptxas would put fences of all memory into the loops.
+__device__ __forceinline__ void arrive_in_cluster(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 }  // namespace sparsekiln::ptx

@@ -37,17 +37,6 @@ __device__ __forceinline__ void wait_for_phase(unsigned barrier, unsigned parity
       : "memory");
 }
 
-/// The same, where threads of other CTAs of a cluster have arrived.
-__device__ __forceinline__ void wait_for_phase_of_cluster(unsigned barrier, unsigned parity) {
-  asm volatile(
-      "{\n\t.reg .pred ended;\n"
-      "again:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%0], %1;\n\t"
-      "@!ended bra again;\n\t}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 /// A barrier of whole warps, `kThreads` threads in all; number 0 is __syncthreads.
 template <int kNumber, int kThreads>
 __device__ __forceinline__ void sync_threads() {

@@ -5,6 +5,7 @@
 #include "ptx_wgmma.cuh"
 #include "spmm.cuh"
 #include "tma_rings.cuh"
+#include "wgmma_descriptors.cuh"
 
 // SpMM on the tensor cores of sm_90a, accumulated in float32, or of 8-bit integers in int32: y = x · Bᵀ for
 // blocks of 64 outputs and more, where B is W, or Wᵀ if blocks are read by columns.
@@ -45,9 +46,8 @@ struct WgmmaTile {
   };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
-  /// The first batch row of the warpgroup. All lanes say the same, which lets descriptors be uniform.
-  const int first_row =
-      __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 128), 0) * kSubtiles * kSubtileRows;
+  /// The first batch row of the warpgroup.
+  const int first_row = static_cast<int>(threadIdx.x / 128) * kSubtiles * kSubtileRows;
   Sum sums[kRows][kSubtiles][kSums];
   Sum products[kPromotes ? int{kSubtiles} : 1][kSums];  ///< of a chunk, before they are added to sums
 
@@ -91,17 +91,17 @@ struct WgmmaTile {
       ptx::pin(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]);
   }
 
-  /// Queues the products of a chunk, x and W of which are at these addresses, as a group.
-  __device__ __forceinline__ void multiply(unsigned x, unsigned w, int row) {
-    const unsigned long long a = descriptor(x + first_row * Rings::kLineBytes, kUnused);
-    const unsigned long long b = descriptor(w, Config::by_columns ? int{Rings::kBytesBox} : int{kUnused});
+  using Descriptors = WgmmaDescriptors<Config, kSteps, kSubtiles>;
+
+  /// Queues the products of a chunk as a group.
+  __device__ __forceinline__ void multiply(const Descriptors& chunk, int row) {
+    if constexpr (kPromotes) {
+      multiply_into(products, chunk);
+    } else {
 #pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      if constexpr (kPromotes) {
-        if (r == 0) multiply_into(products, a, b);
-      } else {
-        if (kRows == 1 || r == row) multiply_into(sums[r], a, b);
-      }
+      for (int r = 0; r < kRows; ++r)
+        if (kRows == 1 || r == row) multiply_into(sums[r], chunk);
+    }
   }
   /// Adds the products of a chunk, which are complete, to sums.
   __device__ __forceinline__ void promote(int row) {
@@ -126,36 +126,16 @@ struct WgmmaTile {
     second = keeps_second ? second : got;
   }
 
-  enum : int {
-    kUnitBytes = 8 * Rings::kLineBytes,  ///< eight rows, within which units of 16 bytes are exchanged
-    kUnused = 16,
-  };
-
-  __device__ static __forceinline__ void multiply_into(Sum (&into)[kSubtiles][kSums], unsigned long long a,
-                                                       unsigned long long b) {
-    // From one step to the next, and to the next subtile, as descriptors count: in units of 16 bytes.
-    enum : int {
-      kAlongRows = 32 / 16,
-      kStepW = Config::by_columns ? 2 * kUnitBytes / 16 : int{kAlongRows},
-      kSubtile = kSubtileRows * Rings::kLineBytes / 16,
-    };
+  __device__ static __forceinline__ void multiply_into(Sum (&into)[kSubtiles][kSums],
+                                                       const Descriptors& chunk) {
     ptx::begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int subtile = 0; subtile < kSubtiles; ++subtile)
-        ptx::queue_product<Config::operands, Config::by_columns>(into[subtile],
-                                                                 a + subtile * kSubtile + step * kAlongRows,
-                                                                 b + step * kStepW, !kPromotes || step > 0);
+        ptx::queue_product<Config::operands, Config::by_columns>(
+            into[subtile], chunk.x[step][subtile], chunk.w[step][subtile], !kPromotes || step > 0);
     ptx::commit_products();
-  }
-  /// A descriptor of swizzled rows of 128 or 64 bytes. Eight rows are followed by the next eight; where rows
-  /// are along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX
-  /// ISA, "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
-  __device__ static __forceinline__ unsigned long long descriptor(unsigned shared, int ahead) {
-    constexpr unsigned long long kSwizzled = (Rings::kLineBytes == 128 ? 1ull : 2ull) << 62;
-    return kSwizzled | static_cast<unsigned long long>(kUnitBytes / 16) << 32 | ahead / 16 << 16 |
-           (shared & 0x3ffff) / 16;
   }
 };
 
@@ -172,23 +152,25 @@ class TmaReader {
   using Rings = TmaRings<Config>;
   using Tile = WgmmaTile<Config>;
 
-  __device__ __forceinline__ explicit TmaReader(const Rings& from) : rings(from) {}
+  __device__ __forceinline__ explicit TmaReader(const Rings& from) : rings(from), chunk(from) {}
 
   /// Waits for the next chunk and queues its products; then waits for those of the chunk before, and gives
   /// back what only they read.
   __device__ __forceinline__ void multiply(Tile& tile) {
-    const unsigned read_w = rings.empty_w(w.place);
-    const unsigned read_x = rings.empty_x(x.place);
+    const unsigned read_w = computed_here(empty_w());
+    const unsigned read_x = computed_here(rings.empty_x(x.place));
     w.advance();
+    chunk.point_w_at(w.place);
+    if constexpr (Config::rows == 1) next_x();
     ptx::wait_for_phase(rings.full_w(w.place), w.parity);
     Step step{0};
     if constexpr (Config::rows > 1) step.bits = rings.steps[w.place];
     const bool same_x = Config::rows > 1 && step.same_input();
     if (!same_x) {
-      x.advance();
+      if constexpr (Config::rows > 1) next_x();
       ptx::wait_for_phase(rings.full_x(x.place), x.parity);
     }
-    tile.multiply(rings.x(x.place), rings.w(w.place), step.tile());
+    tile.multiply(chunk, step.tile());
     ptx::wait_products<Tile::kPromotes ? 0 : 1>();
     if constexpr (Tile::kPromotes) tile.promote(step.tile());
     if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
@@ -201,27 +183,40 @@ class TmaReader {
     ptx::wait_products<0>();
     tile.pin();
     if (!reads) return;
-    release_w(rings.empty_w(w.place));
+    release_w(empty_w());
     release_x(rings.empty_x(x.place));
     reads = false;
   }
 
  private:
+  __device__ __forceinline__ void next_x() {
+    x.advance();
+    chunk.point_x_at(x.place);
+  }
   __device__ __forceinline__ void release_x(unsigned barrier) {
     if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
   }
-  /// To every CTA of the cluster, since each brings a share: as many lanes of a warp arrive.
+  /// Where the lane says that the place of W is read: as many lanes of a warp do as the cluster has CTAs,
+  /// since each brings a share.
+  __device__ __forceinline__ unsigned empty_w() const {
+    const unsigned own = rings.empty_w(w.place);
+    if constexpr (Rings::kCtas == 1)
+      return own;
+    else
+      return ptx::address_in_cta(own, static_cast<int>(threadIdx.x % Rings::kCtas));
+  }
   __device__ __forceinline__ void release_w(unsigned barrier) {
     if constexpr (Rings::kCtas == 1)
       release_x(barrier);
-    else if (const int cta = static_cast<int>(threadIdx.x % 32); cta < Rings::kCtas)
-      ptx::arrive_at(barrier, cta);
+    else if (threadIdx.x % 32 < Rings::kCtas)
+      ptx::arrive_in_cluster(barrier);
   }
 
   const Rings& rings;
   typename Rings::PlaceX x = Rings::PlaceX::before_first();  ///< that is read
   typename Rings::PlaceW w = Rings::PlaceW::before_first();
-  bool reads = false;  ///< products of these places may be incomplete
+  typename Tile::Descriptors chunk;  ///< that is multiplied next
+  bool reads = false;                ///< products of these places may be incomplete
 };
 
 /// What `wait_with_weight_ahead` asks of operands.

@@ -141,10 +141,7 @@ class TmaProducer {
   __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
                                          const TensorMap& map) {
     const unsigned full = rings.full_w(w.place);
-    if constexpr (Rings::kCtas == 1)
-      ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
-    else
-      ptx::wait_for_phase_of_cluster(rings.empty_w(w.place), w.parity ^ 1);
+    ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
     if constexpr (Config::rows > 1) rings.steps[w.place] = step.bits;
     ptx::arrive_and_expect(full, Rings::kBytesW);
     const int first_k = step.segment() * Rings::kDepth;

@@ -21,7 +21,7 @@ sys.path[:0] = [str(_ROOT / "tests" / "cli"), str(_BENCH)]
 
 import disassembly  # noqa: E402
 from command import compilable_targets  # noqa: E402
-from sass_listing import LISTING  # noqa: E402
+from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
 
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
@@ -32,7 +32,7 @@ _PARTS = {
     "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
     "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
     "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
-    "workloads.json", "workloads.py",
+    "wgmma_products.py", "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
 
@@ -450,19 +450,26 @@ class Bench(unittest.TestCase):
         answer = json.loads(made.stdout)
         self.assertEqual((answer["ok"], answer["kernels"], answer["compiled"]), (True, 4, 4))
 
-    def disassembler(self, listing: str) -> pathlib.Path:
-        """A program that prints this of whatever cubin."""
-        (self.folder / "listing").write_text(listing)
+    def disassembler(self) -> pathlib.Path:
+        """A program that prints a listing of whatever cubin: of wgmma, or another."""
+        (self.folder / "listing").write_text(LISTING)
+        (self.folder / "wgmma_listing").write_text(WGMMA_LISTING.replace("UMOV", "NOP"))
         program = self.folder / "nvdisasm"
-        program.write_text(f'#!/bin/sh\nexec cat "{self.folder}/listing"\n')
+        wgmma = 'grep -q "spmm_wgmma<" "${2%/*}/kernel.cu" && exec cat'
+        program.write_text(f'#!/bin/sh\n{wgmma} "{self.folder}/wgmma_listing"\nexec cat "{self.folder}/listing"\n')
         program.chmod(0o755)
         return program
 
+    def assert_products_are_together(self, rows: list[dict[str, str]]):
+        self.assertEqual(len(rows), 3)
+        for row in rows:
+            self.assertEqual((row["between them"], row["spilled bytes"], row["C75xx"]), ("-", "0", "-"))
+
     @needs_nvrtc
     def test_sass(self):
-        rows = self.written("sass.py", "--nvdisasm", self.disassembler(LISTING))
-        self.assertEqual(len(rows), 6)
-        for loop, resources in zip(rows[:3], rows[3:]):
+        rows = self.written("sass.py", "--nvdisasm", self.disassembler())
+        self.assertEqual(len(rows), 9)
+        for loop, resources in zip(rows[:3], rows[3:6]):
             self.assertEqual(loop["workload"], resources["workload"])
             self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))
             for figure in ("registers", "threads", "predicted, µs", "roofline bound, µs"):
@@ -470,6 +477,8 @@ class Bench(unittest.TestCase):
             self.assertEqual(resources["spilled bytes"], "0")
             self.assertGreaterEqual(float(resources["predicted / bound"]), 1)
             self.assertIn(resources["bound by"], ("memory", "cache", "arithmetic", "instructions", "latency"))
+        self.assert_products_are_together(rows[6:])
+        self.assertEqual({row["products"] for row in rows[6:]}, {"2 + 3"})
 
     @needs_nvrtc
     def test_sass_of_code_that_was_disassembled(self):
@@ -485,6 +494,8 @@ class Bench(unittest.TestCase):
             self.assertEqual(sum(kinds), int(row["instructions"]))
             self.assertGreater(int(row["copies"]), 0)
             self.assertGreater(int(row["barriers, waits"]), 0)
+        self.assert_products_are_together(rows[6:])
+        self.assertEqual([row["products"] for row in rows[6:]], ["4", "4 + 4", "8"])
 
     def test_sass_says_how_to_get_what_disassembles(self):
         done = self.call([sys.executable, _BENCH / "sass.py", _BUILD, "--short", "--nvdisasm", "/nowhere/nvdisasm"], status=2)

@@ -13,8 +13,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "
 
 import disassembly  # noqa: E402
 import sass  # noqa: E402
-from main_loop import Flow, main_loop  # noqa: E402
-from sass_listing import LISTING  # noqa: E402
+import wgmma_products  # noqa: E402
+from main_loop import Burst, Flow, main_loop  # noqa: E402
+from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
 
 
 class MainLoop(unittest.TestCase):
@@ -65,6 +66,12 @@ class MainLoop(unittest.TestCase):
         part = main_loop(self.functions["unrolled"])
         self.assertEqual((part.whole, part.products, len(part.instructions)), (True, 2, 3))
 
+    def test_products_of_wgmma_are_together_from_one_fence_to_the_next(self):
+        (queueing,) = disassembly.functions(WGMMA_LISTING).values()
+        bursts = main_loop(queueing).bursts()
+        self.assertEqual([one.products for one in bursts], [2, 3])
+        self.assertEqual([[between.opcode for between in one.between] for one in bursts], [[], ["NOP", "UMOV"]])
+
 
 class FindNvdisasm(unittest.TestCase):
     def setUp(self):
@@ -96,9 +103,9 @@ class FindNvdisasm(unittest.TestCase):
                 self.assertIn(found, (in_triton, pathlib.Path("/usr/local/cuda/bin/nvdisasm")))
 
 
-class Spills(unittest.TestCase):
-    def run_with(self, spilled_bytes):
-        """Exit status of bench/sass.py with a kernel that spills so much, and its messages."""
+class Faults(unittest.TestCase):
+    def run_with(self, spilled_bytes=0, kernels=()):
+        """Exit status of bench/sass.py with a kernel that spills so much, and these of wgmma; and its messages."""
         resources = {
             "registers": 255, "threads": 128, "shared_bytes": 1024, "dynamic_shared_bytes": 0, "spill_load_bytes": spilled_bytes,
             "spill_store_bytes": 0,
@@ -108,7 +115,7 @@ class Spills(unittest.TestCase):
         row = sass.Row(sass._SHORT[0], "mma", part.counts(), part.products, part.whole, resources, model, 1.0, "NVRTC")
         said, warned = io.StringIO(), io.StringIO()
         with (
-            mock.patch.object(sass, "all_rows", return_value=[row]),
+            mock.patch.object(sass, "each", side_effect=[[row], list(kernels)]),
             mock.patch.object(disassembly, "find_nvdisasm", return_value=pathlib.Path("nvdisasm")),
             mock.patch.object(sys, "argv", ["sass.py", "build", "--short"]),
             contextlib.redirect_stdout(said),
@@ -116,12 +123,29 @@ class Spills(unittest.TestCase):
         ):
             return sass.main(), warned.getvalue()
 
+    def kernel(self, bursts, log=""):
+        return wgmma_products.Kernel(sass._SHORT_WGMMA[0], "wgmma", bursts, 0, log)
+
     def test_a_kernel_that_spills_fails_the_script_by_name(self):
         status, warned = self.run_with(8)
         self.assertEqual((status, warned), (1, f"{sass._SHORT[0].title}: spills registers\n"))
 
     def test_a_kernel_that_does_not_spill_is_fine(self):
-        self.assertEqual(self.run_with(0), (0, ""))
+        self.assertEqual(self.run_with(), (0, ""))
+
+    def test_an_instruction_between_products_of_wgmma_fails_the_script_and_a_nop_does_not(self):
+        together, apart = main_loop(disassembly.functions(WGMMA_LISTING)["queueing"]).bursts()
+        nop = Burst(2, tuple(one for one in apart.between if one.opcode == "NOP"))
+        self.assertEqual(self.run_with(kernels=[self.kernel([together, nop])]), (0, ""))
+        status, warned = self.run_with(kernels=[self.kernel([together, apart])])
+        self.assertEqual((status, warned), (1, f"{sass._SHORT_WGMMA[0].title}, wgmma: between products: 1 UMOV\n"))
+
+    def test_a_kernel_that_ptxas_has_wait_for_products_or_that_has_none_fails_the_script(self):
+        log = "ptxas info    : (C7508) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+        for kernel, wanted in ((self.kernel([Burst(4, ())], log), "ptxas says C7508"), (self.kernel([]), "no products of wgmma")):
+            status, warned = self.run_with(kernels=[kernel])
+            self.assertEqual(status, 1)
+            self.assertIn(wanted, warned)
 
 
 if __name__ == "__main__":

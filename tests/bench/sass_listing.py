@@ -45,3 +45,24 @@ LISTING = """\
         /*0030*/                   BRA `(.L_x_8);
         /*0040*/                   NOP;
 """
+
+# A loop that queues products of wgmma twice, the second time with a NOP and an instruction between them.
+WGMMA_LISTING = """\
+.text.queueing:
+.L_x_0:
+        /*0000*/                   UIADD3 UR4, UR4, 0x1, URZ ;
+        /*0010*/                   WARPGROUP.ARRIVE ;
+        /*0020*/                   UMOV UR5, 0x40000040 ;
+        /*0030*/                   HGMMA.64x64x16.F32 R24, gdesc[UR4], R24 ;
+        /*0040*/                   HGMMA.64x64x16.F32 R24, gdesc[UR8], R24, gsb0 ;
+        /*0050*/                   ISETP.GE.AND P0, PT, R2, UR12, PT ;
+        /*0060*/                   WARPGROUP.ARRIVE ;
+        /*0070*/                   HGMMA.64x64x16.F32 R56, gdesc[UR4], R56 ;
+        /*0080*/                   NOP ;
+        /*0090*/                   UMOV UR9, UR5 ;
+        /*00a0*/                   HGMMA.64x64x16.F32 R56, gdesc[UR8], R56 ;
+        /*00b0*/                   HGMMA.64x64x16.F32 R56, gdesc[UR12], R56, gsb0 ;
+        /*00c0*/                   WARPGROUP.DEPBAR.LE gsb0, 0x1 ;
+        /*00d0*/               @P0 BRA `(.L_x_0) ;
+        /*00e0*/                   EXIT ;
+"""

@@ -1,0 +1,73 @@
+"""What bench/sass.py says of kernels of wgmma, which is never a default: how many products are queued together, what instructions
+lie between them, and what ptxas says where it waits for products that the kernel wants to be asynchronous (C75xx).
+"""
+
+import collections
+import dataclasses
+import re
+
+import publish
+from main_loop import Burst
+from workloads import Workload
+
+CONFIGS = (
+    "wgmma tile_n=128 stages=4 warps=12 cluster=2",
+    "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster=2",
+    "wgmma tile_n=256 stages=3 warps=12",
+)
+_LEAST_BLOCK = 64
+_LEAST_BATCH = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    workload: Workload
+    config: str
+    bursts: list[Burst]  # of an iteration of the main loop
+    spilled_bytes: int
+    log: str  # of ptxas
+
+    @property
+    def between(self) -> str:
+        """The opcodes between the products of a burst. NOPs are left out: ptxas puts one between products of 256 columns."""
+        found = collections.Counter(one.opcode for burst in self.bursts for one in burst.between if one.base != "NOP")
+        return ", ".join(f"{count} {opcode}" for opcode, count in sorted(found.items()))
+
+    @property
+    def complaints(self) -> str:
+        return ", ".join(sorted(set(re.findall(r"\bC75\d\d\b", self.log))))
+
+    @property
+    def faults(self) -> list[str]:
+        """What should not be, in words."""
+        title = f"{self.workload.title}, {self.config}"
+        return [
+            f"{title}: {what}"
+            for what, found in (
+                ("spills registers", self.spilled_bytes),
+                (f"between products: {self.between}", self.between),
+                (f"ptxas says {self.complaints}", self.complaints),
+                ("no products of wgmma were found", not self.bursts),
+            )
+            if found
+        ]
+
+
+def wanted(workloads: list[Workload]) -> list[tuple[Workload, str]]:
+    """Workloads that wgmma serves, each with each config."""
+    served = [
+        one
+        for one in workloads
+        if one.block >= _LEAST_BLOCK and one.batch >= _LEAST_BATCH and one.operation != "grad_weight"
+    ]  # fmt: skip
+    return [(one, config) for one in served for config in CONFIGS]
+
+
+def table(kernels: list[Kernel]) -> list[str]:
+    columns = ["workload", "products", "between them", "spilled bytes", "C75xx", "config"]
+
+    def cells(one: Kernel) -> list[object]:
+        products = " + ".join(str(burst.products) for burst in one.bursts)
+        return [one.workload.title, products, one.between or "-", one.spilled_bytes, one.complaints or "-", one.config]
+
+    return publish.table(columns, map(cells, kernels))
