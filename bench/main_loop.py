@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from disassembly import KINDS, PRODUCTS, Instruction
 
+_PRODUCT = re.compile(r"[HQI]GMMA")  # of wgmma: types of 16 and 32 bits, floats and integers of 8 bits
 _FEEDS = re.compile(r"LDGSTS|UBLKCP|UTMALDG")  # asynchronous copies to shared memory
 
 
@@ -36,7 +37,7 @@ class Part:
         for one in self.instructions:
             if one.opcode == "WARPGROUP.ARRIVE":
                 waiting = None
-            elif one.base != "HGMMA":
+            elif not _PRODUCT.fullmatch(one.base):
                 if waiting is not None:
                     waiting.append(one)
             elif waiting is None:

@@ -157,8 +157,6 @@ class TmaReader {
   /// Waits for the next chunk and queues its products; then waits for those of the chunk before, and gives
   /// back what only they read.
   __device__ __forceinline__ void multiply(Tile& tile) {
-    const unsigned read_w = computed_here(empty_w());
-    const unsigned read_x = computed_here(rings.empty_x(x.place));
     w.advance();
     chunk.point_w_at(w.place);
     if constexpr (Config::rows == 1) next_x();
@@ -174,21 +172,26 @@ class TmaReader {
     ptx::wait_products<Tile::kPromotes ? 0 : 1>();
     if constexpr (Tile::kPromotes) tile.promote(step.tile());
     if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
-    if (reads) release_w(read_w);
-    if (reads && !same_x) release_x(read_x);
-    reads = true;
+    if (read_w != kNothing) {
+      release_w(read_w);
+      if (!same_x) release_x(read_x);
+    }
+    read_w = empty_w();
+    read_x = rings.empty_x(x.place);
   }
   /// Waits for all products: sums can be read. Gives everything back.
   __device__ __forceinline__ void drain(Tile& tile) {
     ptx::wait_products<0>();
     tile.pin();
-    if (!reads) return;
-    release_w(empty_w());
-    release_x(rings.empty_x(x.place));
-    reads = false;
+    if (read_w == kNothing) return;
+    release_w(read_w);
+    release_x(read_x);
+    read_w = kNothing;
   }
 
  private:
+  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+
   __device__ __forceinline__ void next_x() {
     x.advance();
     chunk.point_x_at(x.place);
@@ -216,7 +219,9 @@ class TmaReader {
   typename Rings::PlaceX x = Rings::PlaceX::before_first();  ///< that is read
   typename Rings::PlaceW w = Rings::PlaceW::before_first();
   typename Tile::Descriptors chunk;  ///< that is multiplied next
-  bool reads = false;                ///< products of these places may be incomplete
+  // Where to say that what the queued products read is free.
+  unsigned read_x = kNothing;
+  unsigned read_w = kNothing;
 };
 
 /// What `wait_with_weight_ahead` asks of operands.
@@ -233,16 +238,14 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
                                                 const Destination<Config>& to) {
   const WorkerBegin begin = table.worker(worker);
   const WorkerBegin end = table.worker(worker + 1);
-  int chunk = begin.chunk;
-  int next_end = table.item_end(begin.item);
 #pragma unroll 1
   for (int item = begin.item; item < end.item; ++item) {
-    const int item_end = next_end;
-    next_end = table.item_end(item + 1);
+    // Read here rather than ahead: the epilogue has no register for it.
+    const int first = item == begin.item ? begin.chunk : table.item_end(item - 1);
     WgmmaTile<Config> tile;
     tile.clear();
 #pragma unroll 1
-    for (; chunk < item_end; ++chunk) reader.multiply(tile);
+    for (int left = table.item_end(item) - first; left > 0; --left) reader.multiply(tile);
     reader.drain(tile);
     if (!exists) continue;
     tile.gather();
@@ -277,32 +280,38 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   // get.
   enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
   const int worker = static_cast<int>(blockIdx.x);
-  const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const Images<Config> images(epilogue.images);
   const TmaRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
   if constexpr (Config::overlaps) wait_with_weight_ahead<Config, TmaChunks>(table, worker, w, epilogue.v);
   sync_ctas<Config>();
-  // All CTAs of a cluster go through as many tiles, beyond the last one if need be.
-  const int step = static_cast<int>(gridDim.y);
-  const int first = static_cast<int>(blockIdx.y);
-  const int end = tiles + first % Config::cluster;
+  // Each CTA of a cluster goes through as many tiles as the first one, beyond the last row if need be. `n` is
+  // a parameter, so that comparing rows takes no register, as the number of tiles would.
+  const auto is_before_end = [n](int batch_tile) {
+    return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
+  };
+  const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
   if (threadIdx.x >= Tile::kHolders) {
     ptx::release_registers<kProducerRegisters>();
     if (threadIdx.x / 32 == Tile::kHolders / 32 && ptx::is_elected()) {
       TmaProducer<Config> producer(rings);
 #pragma unroll 1
-      for (int batch_tile = first; batch_tile < end; batch_tile += step)
+      for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
+           batch_tile += static_cast<int>(gridDim.y))
         producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
     }
   } else {
     ptx::acquire_registers<kReaderRegisters>();
     TmaReader<Config> reader(rings);
 #pragma unroll 1
-    for (int batch_tile = first; batch_tile < end; batch_tile += step)
+    for (unsigned round = 0;; ++round) {
+      // Made of a counter that is uniform: as the loop's variable it takes a register, which the sums lack.
+      const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
+      if (!is_before_end(batch_tile - rank)) break;
       multiply_chunks<Config>(
-          table, worker, reader, batch_tile < tiles,
+          table, worker, reader, is_before_end(batch_tile),
           destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
+    }
   }
   // No CTA ends while another may arrive on its barriers.
   if constexpr (Config::cluster > 1) sync_ctas<Config>();

@@ -195,7 +195,19 @@ TEST_CASE("kernels of wgmma compile without spills and without waits that are no
 
 TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile without spills" *
           need_nvrtc()) {
-  compile_clean(mma_problem({128, 128}, 512, kFloat8), wgmma_config(128, 3, 2));
+  // As many sums as there may be, and parts of rows that are combined.
+  for (const Types& types : {kHalf, kFloat8, kI8})
+    for (const std::int32_t cluster : {1, 2}) {
+      Config config = wgmma_config(128, 3, 2);
+      config.split = 3;
+      config.cluster = cluster;
+      compile_clean(mma_problem({128, 128}, 512, types), config);
+    }
+  for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+    Problem merged = mma_problem({128, 128}, 512, kHalf);
+    merged.operation = operation;
+    compile_clean(merged, wgmma_config(128, 3, 1, 2));
+  }
   Problem problem = mma_problem({64, 64}, 512, kHalf);
   for (const std::int32_t rows : {2, 4}) compile_clean(problem, wgmma_config(128, 3, rows));
   for (const std::int32_t merge : {2, 4}) compile_clean(problem, wgmma_config(128, 3, 1, merge));
