@@ -66,7 +66,8 @@ Times wave(const Architecture& figures, const CtaCosts& costs, const Config& con
   return times;
 }
 
-/// Cycles of a tensor-core instruction: 16 × 8 × 32 bytes of k, or half of it where m16n8k16 does not exist.
+/// Cycles of a tensor-core instruction: so many tiles of 16 × 8 × 32 bytes of k, or half of it where m16n8k16
+/// does not exist.
 /// On sm_90 to sm_110 ptxas makes mma.sync of 8-bit floats of two instructions for f16; there only wgmma, or
 /// what came after it, multiplies them.
 double cycles_of_product(const Computation& problem, const Target& target, const CtaCosts& costs,
@@ -76,7 +77,7 @@ double cycles_of_product(const Computation& problem, const Target& target, const
       target.compute_capability() < 80 ? 1024 : 4096 / static_cast<double>(size_of(problem.dtype));
   const bool halved = is_float8(problem.dtype) && target.compute_capability() >= 90 &&
                       target.compute_capability() < 120 && !costs.full_rate;
-  return (halved ? 2 : 1) * products /
+  return (halved ? 2 : 1) * products * costs.product_tiles /
          (figures.products(problem.dtype, problem.math) * (costs.full_rate ? 1 : figures.mma_share));
 }
 

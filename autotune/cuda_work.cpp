@@ -125,6 +125,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
           std::int64_t n) {
   const std::int64_t rows = problem.product_rows(n);
   const std::int64_t tiles = quotient_up(rows, config.tile_n);
+  // The last CTA of a cluster computes a tile, whether there is one or not.
+  const std::int64_t computed = quotient_up(tiles, config.cluster) * config.cluster;
   const std::int64_t element = bytes_of(problem.dtype);
   const std::int64_t activations = problem.derivative == Activation::none ? 1 : 2;
   const std::int64_t blocks = problem.layout.blocks();
@@ -162,17 +164,17 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.combines = counts.partials > 0;
-  work.products = tiles * counts.chunks * costs.chunk_products;
-  work.fmas = tiles * counts.chunks * costs.chunk_fmas;
-  work.shared_bytes = tiles * counts.chunks * costs.chunk_shared_bytes;
+  work.products = computed * counts.chunks * costs.chunk_products;
+  work.fmas = computed * counts.chunks * costs.chunk_fmas;
+  work.shared_bytes = computed * counts.chunks * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions = std::llround(
-      count(tiles) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
-                      count(loads) * costs.load + count(counts.items) * costs.item +
-                      count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
+      count(computed) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
+                         count(loads) * costs.load + count(counts.items) * costs.item +
+                         count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
       count(quotient_up(rows, 8)) * count(counts.clusters) * costs.entries);
-  work.chunks = tiles * counts.chunks;
-  work.ctas = counts.workers * std::max<std::int64_t>(tiles, 1);
+  work.chunks = computed * counts.chunks;
+  work.ctas = counts.workers * std::max<std::int64_t>(computed, 1);
   work.largest = counts.largest;
   add(work, transpositions_of(problem, n));
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);

@@ -24,6 +24,7 @@ struct CtaCosts {
   bool chunk_per_warp = false;
   /// Products reach the full rate of the tensor cores, not the share of it that mma.sync has on sm_90.
   bool full_rate = false;
+  std::int32_t product_tiles = 1;  ///< of 16 × 8 sums, that a tensor-core instruction of a warp adds to
 };
 
 /// What the code of a product does each time, all warps of a CTA together. Instructions are of warps, and

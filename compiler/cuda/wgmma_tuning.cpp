@@ -19,19 +19,19 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shared_bytes = shape.shared_bytes + kWgmmaStaticShared;
   costs.full_rate = true;
   costs.shape = shape.chunk;
-  costs.chunk_products =
-      std::int64_t{subtiles} * steps * outputs / 8 * 4;  // as many of 16 × 8 and 32 bytes of k
+  costs.product_tiles = outputs / 8;
+  costs.chunk_products = std::int64_t{4} * subtiles * steps;  // of the four warps of a subtile
   costs.chunk_shared_bytes = std::int64_t{shape.line_bytes} * (config.tile_n + outputs) +
                              std::int64_t{subtiles} * shape.line_bytes * (64 + outputs);
-  costs.begin = kWarps * 100;
-  costs.chunk = kWarps * (40 + steps * subtiles / 2 + shape.products);
-  costs.load = 10;
-  costs.item = kWarps * 0.4 * shape.sums;
-  costs.store = kWarps * 16;
-  const double packed = if_it(problem.out_dtype != DType::f32, 1.7);
-  costs.entries = kWarps * shape.sums * (7 + packed + value_costs(problem) / problem.weights()) * kEntries /
-                  config.tile_n;
-  costs.part = kWarps * (32 + 1.6 * shape.sums);
+  costs.begin = kWgmmaWarps * 98;
+  // Descriptors of each subtile of a warpgroup; where there are several tiles, which one a chunk is of.
+  costs.chunk = kWarps * (61 + 17.0 * subtiles * steps / 8 + if_it(config.rows > 1, 19) + shape.products);
+  costs.item = kWarps * 1.6 * shape.sums;
+  // By columns, lanes exchange values.
+  const double stored = if_it(problem.out_dtype != DType::f32, 0.9) + if_it(problem.by_columns(), 3.7);
+  costs.entries =
+      kWarps * shape.sums * (stored + value_costs(problem) / problem.weights()) * kEntries / config.tile_n;
+  costs.part = kWarps * (31 + 1.4 * shape.sums);
   return costs;
 }
 
