@@ -201,7 +201,10 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
                     const Architecture& figures) {
   config.in_flight = tiles_in_share(problem, target, config, n, kShareOfX * figures.cache_bytes());
   // Clusters are of two batch tiles: of an odd number, CTAs of one tile would wait for an SM.
-  if (config.variant == Variant::wgmma) config.cluster = tiles_at_once(problem, config, n) % 2 == 0 ? 2 : 1;
+  if (config.variant == Variant::wgmma) {
+    if (config.in_flight > 1) config.in_flight -= config.in_flight % 2;
+    config.cluster = tiles_at_once(problem, config, n) % 2 == 0 ? 2 : 1;
+  }
   config.split_saves =
       static_cast<std::int32_t>(Architecture::kCombineUs / step_us(problem, target, config, figures));
   return config;
