@@ -148,12 +148,17 @@ class Untouched {
 
 /// A layer on the stub driver, whose launches do nothing.
 struct StubLaunch {
-  explicit StubLaunch(const Layer& layer)
-      : layout(layer.layout()), options(layer.options(folder.path(), "cuda")), features(layer.grid * 32) {
+  explicit StubLaunch(const Layer& layer, std::int32_t side = 32, std::optional<sk::Config> config = {})
+      : layout(layer.layout()),
+        options(layer.options(folder.path(), "cuda")),
+        features(layer.grid * side),
+        w(layout.blocks() * side * side) {
     setenv("SPARSEKILN_CUDA_DRIVER", STUB_DRIVER, 1);
+    options.block = {side, side};
+    options.config = config;
     kernel = sk::compile(layout, options);
     operands = {.x = sk::view(x.data(), sk::DType::bf16, 32, features),
-                .w = sk::view(w.data(), sk::DType::bf16, layout.blocks(), 32, 32),
+                .w = sk::view(w.data(), sk::DType::bf16, layout.blocks(), side, side),
                 .y = sk::view(y.data(), sk::DType::bf16, 32, features)};
   }
 
@@ -162,7 +167,7 @@ struct StubLaunch {
   sk::Options options;
   std::int64_t features;
   Untouched x{32 * features};
-  Untouched w{layout.blocks() * 32 * 32};
+  Untouched w;
   Untouched y{32 * features};
   sk::Kernel kernel;
   sk::Operands operands;
@@ -229,6 +234,15 @@ void declare(std::int64_t grid, bool is_short, std::optional<StubLaunch>& stub) 
   on_stub("memory", memory);
   on_stub("launch", launch);
   on_stub("driver_call", driver_call);
+  // Blocks of 64 by wgmma, whose tensor maps are encoded for each launch, and by mma, which has none.
+  for (const char* config : {"wgmma tile_n=128 stages=4 warps=12", "mma tile_n=32 warps=4 stages=4"}) {
+    const std::string name =
+        fmt::format("launch_{}", std::string_view(config).substr(0, std::string_view(config).find(' ')));
+    RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+      const StubLaunch blocks_of_64(Layer{grid / 2, 90}, 64, sk::parse_config(config));
+      launch(state, blocks_of_64);
+    })->Unit(benchmark::kNanosecond);
+  }
 }
 
 std::string table(const sk::bench::Medians& medians) {
