@@ -34,9 +34,9 @@ __device__ __forceinline__ void acquire_registers() {
 enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32 };
 
 // sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 32 bytes of k. A and B are descriptors; kRows
-// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0; it exists for types of 16
-// bits. If `add` is 0, sums are overwritten. The text of an instruction has to be a literal that names each
-// register, so it takes macros.
+// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0, and kRowsOfA where those of
+// A's are, [k][row]; they exist for types of 16 bits. If `add` is 0, sums are overwritten. The text of an
+// instruction has to be a literal that names each register, so it takes macros.
 
 #define SPARSEKILN_SUMS_8(i)                                                                 \
   "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), \
@@ -49,34 +49,34 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32 };
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns types " " registers ", %" a_at ", %" b_at \
                ", adds, 1, 1" rows_at ";\n\t}"                                                               \
                : __VA_ARGS__                                                                                 \
-               : "l"(a), "l"(b), "r"(add), "n"(kRows))
+               : "l"(a), "l"(b), "r"(add), "n"(kRowsOfA), "n"(kRows))
 
-#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_at, ...)                \
-  template <int kOperands, int kRows>                                                                   \
-  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,              \
-                                                unsigned long long b, int add) {                        \
-    if constexpr (kOperands == kWgmmaTf32)                                                              \
-      SPARSEKILN_PRODUCT("k8.f32.tf32.tf32", columns, registers, a_at, b_at, add_at, "", __VA_ARGS__);  \
-    else if constexpr (kOperands == kWgmmaBf16)                                                         \
-      SPARSEKILN_PRODUCT("k16.f32.bf16.bf16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at, \
-                         __VA_ARGS__);                                                                  \
-    else                                                                                                \
-      SPARSEKILN_PRODUCT("k16.f32.f16.f16", columns, registers, a_at, b_at, add_at, ", 0, %" rows_at,   \
-                         __VA_ARGS__);                                                                  \
+#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_of_a_at, rows_at, ...) \
+  template <int kOperands, int kRows, int kRowsOfA = 0>                                                \
+  __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,             \
+                                                unsigned long long b, int add) {                       \
+    if constexpr (kOperands == kWgmmaTf32)                                                             \
+      SPARSEKILN_PRODUCT("k8.f32.tf32.tf32", columns, registers, a_at, b_at, add_at, "", __VA_ARGS__); \
+    else if constexpr (kOperands == kWgmmaBf16)                                                        \
+      SPARSEKILN_PRODUCT("k16.f32.bf16.bf16", columns, registers, a_at, b_at, add_at,                  \
+                         ", %" rows_of_a_at ", %" rows_at, __VA_ARGS__);                               \
+    else                                                                                               \
+      SPARSEKILN_PRODUCT("k16.f32.f16.f16", columns, registers, a_at, b_at, add_at,                    \
+                         ", %" rows_of_a_at ", %" rows_at, __VA_ARGS__);                               \
   }
 
 SPARSEKILN_PRODUCTS(
     32, "64",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}",
-    "32", "33", "34", "35", SPARSEKILN_SUMS_32(0))
+    "32", "33", "34", "35", "36", SPARSEKILN_SUMS_32(0))
 SPARSEKILN_PRODUCTS(
     64, "128",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63}",
-    "64", "65", "66", "67", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32))
+    "64", "65", "66", "67", "68", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32))
 SPARSEKILN_PRODUCTS(
     96, "192",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -84,7 +84,7 @@ SPARSEKILN_PRODUCTS(
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}",
-    "96", "97", "98", "99", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64))
+    "96", "97", "98", "99", "100", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64))
 SPARSEKILN_PRODUCTS(
     128, "256",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -94,7 +94,7 @@ SPARSEKILN_PRODUCTS(
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
     "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, "
     "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}",
-    "128", "129", "130", "131", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64),
+    "128", "129", "130", "131", "132", SPARSEKILN_SUMS_32(0), SPARSEKILN_SUMS_32(32), SPARSEKILN_SUMS_32(64),
     SPARSEKILN_SUMS_32(96))
 
 #undef SPARSEKILN_PRODUCTS

@@ -5,6 +5,7 @@
 #include "ptx_wgmma.cuh"
 #include "spmm.cuh"
 #include "tma_rings.cuh"
+#include "wgmma_fragment.cuh"
 
 // SpMM on the tensor cores of sm_90a, accumulated in float32: y = x · Bᵀ for blocks of 64 outputs and more,
 // where B is W, or Wᵀ if blocks are read by columns.
@@ -32,15 +33,14 @@ struct WgmmaTile {
     kN = 2 * kSubtiles,
     kOut = kOutputs / 4,
     kRun = Config::run,
-    kHolders = kWarpgroups * 128,
+    kHolders = Warpgroups::kThreads,
     kSteps = Rings::kLineBytes / 32,  ///< instructions along the k of a chunk, 32 bytes each
   };
   enum : bool { kExchanges = Config::by_columns && kRun == 4 };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
-  /// The first batch row of the warpgroup. All lanes say the same, which lets descriptors be uniform.
-  const int first_row =
-      __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 128), 0) * kSubtiles * kSubtileRows;
+  /// The first batch row of the warpgroup.
+  const int first_row = Warpgroups::own() * kSubtiles * kSubtileRows;
   float sums[kRows][kSubtiles][kSums];
 
   __device__ __forceinline__ int n_of(int j) const {
@@ -49,14 +49,9 @@ struct WgmmaTile {
   }
   /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::run). Columns of W stay as they are,
   /// but lanes may exchange halves.
-  __device__ __forceinline__ int out_of(int i) const {
-    const int run = i / kRun * (kRun * 4) + i % kRun;
-    const int own = lane % 4;
-    if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
-    return run + own * kRun;
-  }
+  __device__ __forceinline__ int out_of(int i) const { return fragment_column<kRun, kExchanges>(lane, i); }
   __device__ __forceinline__ float& at(int r, int j, int i) {
-    return sums[r][j / 2][i / 2 * 4 + j % 2 * 2 + i % 2];
+    return sums[r][j / 2][fragment_value(j % 2, i)];
   }
   __device__ __forceinline__ float at(int r, int j, int i) const {
     return const_cast<WgmmaTile*>(this)->at(r, j, i);
@@ -73,7 +68,8 @@ struct WgmmaTile {
       for (int v = 0; v < kRows * kN * kOut; ++v) {
         const int i = v % kOut;
         if (i % kRun < kRun / 2)
-          exchange(at(v / kOut / kN, v / kOut % kN, i), at(v / kOut / kN, v / kOut % kN, i + kRun / 2));
+          exchange_halves(lane, at(v / kOut / kN, v / kOut % kN, i),
+                          at(v / kOut / kN, v / kOut % kN, i + kRun / 2));
       }
     }
   }
@@ -86,34 +82,20 @@ struct WgmmaTile {
 
   /// Queues the products of a chunk, x and W of which are at these addresses, as a group.
   __device__ __forceinline__ void multiply(unsigned x, unsigned w, int row) {
-    const unsigned long long a = descriptor(x + first_row * Rings::kLineBytes, kUnused);
-    const unsigned long long b = descriptor(w, Config::by_columns ? int{Rings::kBytesBox} : int{kUnused});
+    const unsigned long long a = swizzled_descriptor(x + first_row * Rings::kLineBytes);
+    const unsigned long long b = swizzled_descriptor(w, Config::by_columns ? int{Rings::kBytesBox} : 0);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       if (kRows == 1 || r == row) multiply_into(sums[r], a, b);
   }
 
  private:
-  /// Two lanes are neighbours: the first keeps `first` and gets the `first` of the other, whose
-  /// outputs follow; the other lane gets and keeps `second`.
-  __device__ __forceinline__ void exchange(float& first, float& second) const {
-    const bool keeps_second = lane % 2 != 0;
-    const float got = ptx::exchanged<1>(keeps_second ? first : second);
-    first = keeps_second ? got : first;
-    second = keeps_second ? second : got;
-  }
-
-  enum : int {
-    kUnitBytes = 1024,  ///< eight rows, within which units of 16 bytes are exchanged
-    kUnused = 16,
-  };
-
   __device__ static __forceinline__ void multiply_into(float (&into)[kSubtiles][kSums], unsigned long long a,
                                                        unsigned long long b) {
     // From one step to the next, and to the next subtile, as descriptors count: in units of 16 bytes.
     enum : int {
       kAlongRows = 32 / 16,
-      kStepW = Config::by_columns ? 2 * kUnitBytes / 16 : int{kAlongRows},
+      kStepW = Config::by_columns ? 2 * kSwizzledUnit / 16 : int{kAlongRows},
       kSubtile = kSubtileRows * Rings::kLineBytes / 16,
     };
     ptx::begin_products();
@@ -125,20 +107,12 @@ struct WgmmaTile {
             into[subtile], a + subtile * kSubtile + step * kAlongRows, b + step * kStepW, 1);
     ptx::commit_products();
   }
-  /// A descriptor of swizzled rows of 128 bytes. Eight rows are followed by the next eight; where rows are
-  /// along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead (PTX ISA,
-  /// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
-  __device__ static __forceinline__ unsigned long long descriptor(unsigned shared, int ahead) {
-    constexpr unsigned long long kSwizzled128 = 1ull << 62;
-    return kSwizzled128 | static_cast<unsigned long long>(kUnitBytes / 16) << 32 | ahead / 16 << 16 |
-           (shared & 0x3ffff) / 16;
-  }
 };
 
-/// The threads that multiply combine the parts of an item; the producer is ahead.
+/// The threads that multiply combine the parts of an item.
 template <class Config>
 struct Combiners<WgmmaTile<Config>> {
-  __device__ static __forceinline__ void sync() { ptx::sync_threads<1, WgmmaTile<Config>::kHolders>(); }
+  __device__ static __forceinline__ void sync() { Warpgroups::sync(); }
 };
 
 /// Where a warp that multiplies is in the rings.
@@ -251,10 +225,6 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
                                            const EpilogueArguments<Config>& epilogue,
                                            typename Config::Table table, const TensorMap& map_x,
                                            const Weights&... maps_w) {
-  using Tile = WgmmaTile<Config>;
-  // A thread is launched with 168 of the 65536 registers: those that one warpgroup gives back are what two
-  // get.
-  enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
   const int worker = static_cast<int>(blockIdx.x);
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
   const Images<Config> images(epilogue.images);
@@ -266,23 +236,21 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   const int step = static_cast<int>(gridDim.y);
   const int first = static_cast<int>(blockIdx.y);
   const int end = tiles + first % Config::cluster;
-  if (threadIdx.x >= Tile::kHolders) {
-    ptx::release_registers<kProducerRegisters>();
-    if (threadIdx.x / 32 == Tile::kHolders / 32 && ptx::is_elected()) {
-      TmaProducer<Config> producer(rings);
+  Warpgroups::run(
+      [&] {
+        TmaProducer<Config> producer(rings);
 #pragma unroll 1
-      for (int batch_tile = first; batch_tile < end; batch_tile += step)
-        producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
-    }
-  } else {
-    ptx::acquire_registers<kReaderRegisters>();
-    TmaReader<Config> reader(rings);
+        for (int batch_tile = first; batch_tile < end; batch_tile += step)
+          producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
+      },
+      [&] {
+        TmaReader<Config> reader(rings);
 #pragma unroll 1
-    for (int batch_tile = first; batch_tile < end; batch_tile += step)
-      multiply_chunks<Config>(
-          table, worker, reader, batch_tile < tiles,
-          destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
-  }
+        for (int batch_tile = first; batch_tile < end; batch_tile += step)
+          multiply_chunks<Config>(
+              table, worker, reader, batch_tile < tiles,
+              destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
+      });
   // No CTA ends while another may arrive on its barriers.
   if constexpr (Config::cluster > 1) sync_ctas<Config>();
 }

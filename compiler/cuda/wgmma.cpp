@@ -4,45 +4,25 @@
 #include <fmt/format.h>
 
 #include "compiler/cuda/family.h"
-#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/types.h"
+#include "compiler/cuda/wgmma_problem.h"
 #include "compiler/cuda/wgmma_shape.h"
 #include "compiler/cuda/wgmma_tuning.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int32_t kLeastBlock = 64;
-
 void validate(const Spmm& problem, const Target& target) {
-  const auto refuse_unless = [](bool works, const std::string& why) {
-    if (!works) refuse(why + "; variant mma would work");
-  };
-  refuse_unless(target.compute_capability() == 90,
-                fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
-  refuse_unless(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
-  refuse_unless(problem.dtype != DType::f32 || !problem.by_columns(),
+  require_wgmma(problem, problem.weight_block(), target);
+  require_wgmma(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
+  require_wgmma(problem.dtype != DType::f32 || !problem.by_columns(),
                 "wgmma reads blocks by columns only where their elements have 16 bits");
-  refuse_unless(problem.block.out % kLeastBlock == 0 && problem.block.in % kLeastBlock == 0,
-                fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
-                            to_string(problem.weight_block())));
-  refuse_unless(!problem.feature_major(),
-                fmt::format("variant wgmma reads batch-major activations, not {}", name(problem.order)));
-  refuse_unless(
+  require_wgmma(
       problem.cut_in == 0,
       fmt::format("variant wgmma reads whole blocks of features, not {} of them", problem.in_features()));
-  refuse_unless(
-      problem.alignment == 16,
-      fmt::format("variant wgmma reads activations that are aligned to 16 bytes, not {}", problem.alignment));
-  refuse_unless(!problem.gates && problem.derivative == Activation::none,
-                "variant wgmma has neither gates nor a derivative");
-  refuse_unless(!problem.correlation, "variant wgmma computes linear layers, no convolutions");
-  refuse_unless(problem.weights() <= 2,
+  require_wgmma(problem.weights() <= 2,
                 fmt::format("variant wgmma multiplies with one or two weights, not {}", problem.weights()));
 }
-
-/// templates/ptx_wgmma.cuh's WgmmaOperands.
-std::int32_t operands_of(DType type) { return type == DType::f16 ? 0 : type == DType::bf16 ? 1 : 2; }
 
 /// The map of blocks that follow one another in memory, in boxes of a block's rows and 128 bytes of its
 /// columns; where blocks are read by columns, of as many rows. Each CTA of a cluster brings its share of a
@@ -92,7 +72,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
   members.number("run", shape.run, "neighboring outputs of a thread");
-  members.number("operands", operands_of(problem.dtype), "ptx::WgmmaOperands");
+  members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;
 }
 

@@ -268,6 +268,10 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       break;
     case Fault::transposition_dropped:
       if (is(line, "ldmatrix.")) add(replaced(line, ".trans", ""));
+      if (is(line, "wgmma.mma_async")) {
+        add(replaced(line, ", 1, 1;", ", 0, 1;"));
+        add(replaced(line, ", 1, 1;", ", 1, 0;"));
+      }
       break;
     case Fault::exchange_dropped:
       add(exchange_dropped(line));

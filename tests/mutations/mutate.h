@@ -29,7 +29,7 @@ enum class Fault : std::uint8_t {
   accumulator_swapped,
   rounding_dropped,       ///< operands go to the tensor core as they are
   multiply_dropped,       ///< an mma, or a fused multiply-add
-  transposition_dropped,  ///< a matrix load gives rows where columns are wanted
+  transposition_dropped,  ///< a matrix load, or a wgmma, takes rows for columns
   exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
   grid_wait_removed,      ///< no launch before this one need have ended
   grid_trigger_early,     ///< the next launch may begin at once, and this one never waits
