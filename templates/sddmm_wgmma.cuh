@@ -126,8 +126,8 @@ struct SddmmWgmmaTile {
   enum : bool { kExchanges = kRun == 4 };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int first_box = Warpgroups::own() % Config::warpgroups_out * kSubtiles;  ///< of dy
-  const int first_column = Warpgroups::own() / Config::warpgroups_out * kColumns;
+  const int first_box = kWarpgroupsIn == 2 ? 0 : Warpgroups::own() * kSubtiles;  ///< of dy
+  const int first_column = kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
   float sums[kSubtiles][kSums];
 
   __device__ __forceinline__ void clear() {
@@ -159,13 +159,14 @@ struct SddmmWgmmaTile {
   __device__ __forceinline__ void store(const BlockRun& run, typename Config::Output::Element* dw,
                                         const SddmmEpilogue<Config>& epilogue) {
     enum : int { kOfBlock = Config::block_out * Config::block_in };
-    auto* const to = dw + static_cast<long long>(run.first) * kOfBlock;
-    const int first_row =
-        first_box * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int row = first_box * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int first_block = first_column / Config::block_in;
+    auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
+                     row * Config::block_in + first_column % Config::block_in +
+                     fragment_column<kRun, kExchanges>(lane, 0);
 #pragma unroll
     for (int rows = 0; rows < 2 * kSubtiles; ++rows) {
       float(&own)[kSums] = sums[rows / 2];
-      const int row = first_row + rows / 2 * 64 + rows % 2 * 8;
 #pragma unroll
       for (int i = 0; i < kValues; i += kRun) {
         float values[kRun];
@@ -175,14 +176,15 @@ struct SddmmWgmmaTile {
           exchange_halves(lane, values[0], values[2]);
           exchange_halves(lane, values[1], values[3]);
         }
-        const int column = first_column + fragment_column<kRun, kExchanges>(lane, i);
+        const int column = 4 * i;  // of the four lanes of a row
         const int block = column / Config::block_in;
-        if (block >= run.blocks) continue;
+        if (first_block + block >= run.blocks) continue;
         if constexpr (Config::scales) {
 #pragma unroll
           for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
         }
-        auto* const place = to + block * kOfBlock + row * Config::block_in + column % Config::block_in;
+        auto* const place = to + (rows / 2 * 64 + rows % 2 * 8) * Config::block_in + block * kOfBlock +
+                            column % Config::block_in;
         add_old(place, values, epilogue);
         Config::Output::write(place, values);
       }

@@ -396,7 +396,7 @@ std::string_view name(Fault fault) {
 std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
   std::vector<Mutation> found = all_places(ptx, 0, ptx.size(), fault);
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
-  if (fault == Fault::phase_not_awaited && found.size() > 1) found.erase(found.begin() + 1);
+  if (fault == Fault::phase_not_awaited && found.size() > 2) found.erase(found.begin() + 1);
   if (fault == Fault::edge_guard_dropped)
     found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   if (fault == Fault::store_guard_dropped && !found.empty()) found.erase(found.begin(), found.end() - 1);

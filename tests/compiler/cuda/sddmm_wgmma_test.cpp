@@ -122,7 +122,7 @@ TEST_CASE("gradients by wgmma compile without spills and without waits that are 
         if (!refusal(Sddmm(problem), kHopper, config).empty()) continue;
         CAPTURE(to_string(config));
         CAPTURE(to_string(block));
-        CHECK(compile_clean(emit_gradient(problem, config)).shared_bytes <= kWgmmaStaticShared);
+        CHECK(compiled_clean(emit_gradient(problem, config)).shared_bytes <= kWgmmaStaticShared);
       }
 }
 
@@ -135,7 +135,7 @@ TEST_CASE("gradients by wgmma that sum dy, and add to what is there, compile wit
     const Config config = wgmma_config(128, 2, 4);
     CAPTURE(to_string(block));
     const SddmmWgmmaShape shape = sddmm_wgmma_shape(Sddmm(problem), kHopper, config);
-    CHECK(compile_clean(emit_gradient(problem, config)).shared_bytes <= shape.static_bytes);
+    CHECK(compiled_clean(emit_gradient(problem, config)).shared_bytes <= shape.static_bytes);
   }
 }
 

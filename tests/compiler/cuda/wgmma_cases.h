@@ -47,7 +47,7 @@ std::string refusal(const Computed& computed, const Target& target, const Config
 
 /// Compiles one entry and checks what every kernel must keep: no spills, and no message of ptxas that it had
 /// to wait for products, or to ignore registers that warpgroups exchange (C7508 to C7519).
-inline Resources compile_clean(const Source& source) {
+inline Resources compiled_clean(const Source& source) {
   const NvrtcOutput output = find_nvrtc()->compile(source.text, "sm_90a");
   const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
   CHECK(resources.spill_load_bytes == 0);

@@ -118,7 +118,7 @@ TEST_CASE("a plan with wgmma is compiled for sm_90a, and any other for its targe
 void compile_clean(const Problem& problem, const Config& config) {
   CAPTURE(to_string(config));
   CAPTURE(to_string(problem.block));
-  CHECK(compile_clean(emit_plan(problem, kHopper, {{problem.batch.bound(), config}})).shared_bytes <=
+  CHECK(compiled_clean(emit_plan(problem, kHopper, {{problem.batch.bound(), config}})).shared_bytes <=
         kWgmmaStaticShared);
 }
 

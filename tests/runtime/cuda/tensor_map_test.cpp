@@ -172,10 +172,9 @@ TEST_CASE("a map of an operand of a pair has that pair's address, and is zeros w
   CHECK(made[1].address == launch.pairs.pair[1].dy);
   CHECK(made[1].strides == std::vector<unsigned long long>{2 * 768});
   launch.pairs.pair[1] = {};
-  stub::record();
   module->launch(0, launch);
-  CHECK(stub::tensor_maps().empty());
-  CHECK(stub::launches().at(0).arguments.at(1) == std::vector<std::byte>(128));
+  CHECK(stub::tensor_maps().size() == 2);  // no more
+  CHECK(stub::launches().at(1).arguments.at(1) == std::vector<std::byte>(128));
 }
 
 TEST_CASE("without batch rows a tensor map is zeros, and the driver is not asked for it") {
