@@ -109,35 +109,33 @@ class SddmmProducer {
   typename Ring::Place at = Ring::Place::first();  ///< that is filled next
 };
 
-/// A run as wgmma distributes it over two warpgroups: each has kSubtiles × 64 outputs and kColumns inputs.
+/// A run as wgmma distributes it over two warpgroups: each has 64 outputs and kColumns inputs.
 template <class Config>
 struct SddmmWgmmaTile {
   using Ring = SddmmRing<Config>;
   enum : int {
-    kWarpgroupsIn = 2 / Config::warpgroups_out,
-    kSubtiles = Ring::kBoxesDy / Config::warpgroups_out,
+    kWarpgroupsIn = 2 / Ring::kBoxesDy,
     kColumns = Config::width * Config::block_in / kWarpgroupsIn,
-    kSums = kColumns / 2,    ///< of a thread and subtile
+    kSums = kColumns / 2,    ///< of a thread
     kValues = kColumns / 4,  ///< of a row
     kRun = Config::run,
-    kStep = 2 * kSwizzledUnit / 16,   ///< 16 batch rows, as descriptors count: in units of 16 bytes
-    kSubtile = Ring::kBytesBox / 16,  ///< the same, 64 outputs
+    kStep = 2 * kSwizzledUnit / 16,  ///< 16 batch rows, as descriptors count: in units of 16 bytes
   };
   enum : bool { kExchanges = kRun == 4 };
 
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int first_box = kWarpgroupsIn == 2 ? 0 : Warpgroups::own() * kSubtiles;  ///< of dy
+  const int first_box = kWarpgroupsIn == 2 ? 0 : Warpgroups::own();  ///< of dy
   const int first_column = kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
-  float sums[kSubtiles][kSums];
+  float sums[kSums];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kSubtiles * kSums; ++v) sums[v / kSums][v % kSums] = 0;
+    for (int v = 0; v < kSums; ++v) sums[v] = 0;
   }
   /// An optimization barrier: nothing reads sums earlier, or writes them later.
   __device__ __forceinline__ void pin() {
 #pragma unroll
-    for (int v = 0; v < kSubtiles * kSums; ++v) asm volatile("" : "+f"(sums[v / kSums][v % kSums]));
+    for (int v = 0; v < kSums; ++v) asm volatile("" : "+f"(sums[v]));
   }
 
   /// Queues the products of a chunk, dy and x of which are at these addresses, as a group.
@@ -148,10 +146,7 @@ struct SddmmWgmmaTile {
     ptx::begin_products();
 #pragma unroll
     for (int step = 0; step < Config::chunk / 16; ++step)
-#pragma unroll
-      for (int subtile = 0; subtile < kSubtiles; ++subtile)
-        ptx::queue_product<Config::operands, 1, 1>(sums[subtile], a + subtile * kSubtile + step * kStep,
-                                                   b + step * kStep, 1);
+      ptx::queue_product<Config::operands, 1, 1>(sums, a + step * kStep, b + step * kStep, 1);
     ptx::commit_products();
   }
 
@@ -165,13 +160,12 @@ struct SddmmWgmmaTile {
                      row * Config::block_in + first_column % Config::block_in +
                      fragment_column<kRun, kExchanges>(lane, 0);
 #pragma unroll
-    for (int rows = 0; rows < 2 * kSubtiles; ++rows) {
-      float(&own)[kSums] = sums[rows / 2];
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < kValues; i += kRun) {
         float values[kRun];
 #pragma unroll
-        for (int v = 0; v < kRun; ++v) values[v] = own[fragment_value(rows % 2, i + v)];
+        for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, i + v)];
         if constexpr (kExchanges) {
           exchange_halves(lane, values[0], values[2]);
           exchange_halves(lane, values[1], values[3]);
@@ -183,8 +177,7 @@ struct SddmmWgmmaTile {
 #pragma unroll
           for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
         }
-        auto* const place = to + (rows / 2 * 64 + rows % 2 * 8) * Config::block_in + block * kOfBlock +
-                            column % Config::block_in;
+        auto* const place = to + half * 8 * Config::block_in + block * kOfBlock + column % Config::block_in;
         add_old(place, values, epilogue);
         Config::Output::write(place, values);
       }
@@ -258,8 +251,7 @@ __device__ __forceinline__ void multiply_runs(const typename Config::Table& tabl
   }
 }
 
-/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives;
-/// warpgroups_out (that the outputs of a run are shared out to, 1 or 2; or else its inputs), run
+/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives; run
 /// (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of
 /// each pair in turn, in boxes of a chunk's batch rows and 64 features.
 template <class Config, class... Maps>

@@ -13,7 +13,8 @@ namespace sparsekiln::cuda {
 namespace {
 
 constexpr std::int32_t kMostStages = 8;
-constexpr std::int32_t kLeastColumns = 64;  ///< of a wgmma here, and the outputs of one
+constexpr std::int32_t kOutputs = 64;       ///< of a wgmma
+constexpr std::int32_t kLeastColumns = 64;  ///< of a wgmma here
 constexpr std::int32_t kMostColumns = 256;
 constexpr std::int64_t kBiasBytes = 2048;  ///< where sums of dy meet
 
@@ -63,7 +64,6 @@ Instance instantiate(const Sddmm& gradient, const Target& target, const Config& 
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
   instance.tensor_maps = tensor_maps(gradient, config);
   Declarations& members = instance.declarations;
-  members.number("warpgroups_out", shape.warpgroups_out, "that share out the outputs of a run");
   members.number("run", shape.run, "neighboring inputs of a thread");
   members.number("operands", wgmma_operands_of(gradient.dtype), "ptx::WgmmaOperands");
   return instance;
@@ -75,7 +75,7 @@ SddmmWgmmaShape sddmm_wgmma_shape(const Sddmm& gradient, const Target& target, c
   check_numbers(config);
   const std::int32_t inputs = run_inputs(gradient, config);
   SddmmWgmmaShape shape;
-  shape.warpgroups_out = gradient.block.out % (2 * kLeastColumns) == 0 ? 2 : 1;
+  shape.warpgroups_out = gradient.block.out / kOutputs;
   shape.columns = inputs * shape.warpgroups_out / 2;
   shape.run = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
   if (shape.columns < kLeastColumns)
@@ -85,7 +85,7 @@ SddmmWgmmaShape sddmm_wgmma_shape(const Sddmm& gradient, const Target& target, c
   if (shape.columns > kMostColumns)
     refuse(config, fmt::format("a warpgroup has up to {} inputs of a run, not {}: rows={} would work",
                                kMostColumns, shape.columns, config.rows * kMostColumns / shape.columns));
-  shape.sums = gradient.block.out / (64 * shape.warpgroups_out) * shape.columns / 2;
+  shape.sums = kOutputs * shape.columns / 128;
   shape.static_bytes = kWgmmaStaticShared + (gradient.bias_gradient ? kBiasBytes : 0);
   shape.stage_bytes = std::int64_t{config.tile_n} * (gradient.block.out + inputs) *
                       static_cast<std::int64_t>(size_of(gradient.dtype));

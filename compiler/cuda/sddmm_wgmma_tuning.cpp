@@ -7,7 +7,7 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
   constexpr double kWarps = 8;  // that multiply
   const SddmmWgmmaShape shape = sddmm_wgmma_shape(gradient, target, config);
   const std::int32_t steps = config.tile_n / 16;
-  const std::int32_t instructions = 2 * (gradient.block.out / (64 * shape.warpgroups_out)) * steps;
+  const std::int32_t instructions = 2 * steps;
   SddmmCosts costs;
   costs.threads = shape.threads;
   costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
