@@ -19,13 +19,13 @@
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
 // image and its workspace for each of a batch, version 11 the order of a tensor map's rows and
-// its rounding. A reader knows
+// its rounding, version 12 the pair that it is of. A reader knows
 // one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 11;
+constexpr std::uint32_t kVersion = 12;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -120,8 +120,9 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(map.run);
   out.put(static_cast<std::uint8_t>(map.to_tf32));
   out.put(map.l2_bytes);
+  out.put(map.pair);
 }
-constexpr std::size_t kTensorMapBytes = 47;
+constexpr std::size_t kTensorMapBytes = 51;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
 bool can_be_encoded(const TensorMap& map) {
@@ -143,10 +144,11 @@ bool can_be_encoded(const TensorMap& map) {
   const bool ordered = one_of(map.run, {0, 4, 8}) &&
                        (map.run == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.run) == 0 &&
                                          map.box_rows % (4 * map.run) == 0));
-  return is_pointer(map.operand) && ordered && (!map.to_tf32 || map.type == DType::f32) &&
-         within(map.row_length, 0, kMostExtent) && within(map.rows, 0, kMostExtent) && has_stride &&
-         strided && boxed && one_of(map.swizzle_bytes, {0, 32, 64, 128}) &&
-         one_of(map.l2_bytes, {0, 64, 128, 256}) &&
+  const bool of_pair = map.operand == Argument::pair_x || map.operand == Argument::pair_dy;
+  return is_pointer(map.operand) && ordered && within(map.pair, 0, of_pair ? kMostPairs - 1 : 0) &&
+         (!map.to_tf32 || map.type == DType::f32) && within(map.row_length, 0, kMostExtent) &&
+         within(map.rows, 0, kMostExtent) && has_stride && strided && boxed &&
+         one_of(map.swizzle_bytes, {0, 32, 64, 128}) && one_of(map.l2_bytes, {0, 64, 128, 256}) &&
          (map.swizzle_bytes == 0 || map.box_length * bytes <= map.swizzle_bytes);
 }
 
@@ -163,6 +165,7 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.run = in.get<std::int32_t>();
   map.to_tf32 = in.get_bool();
   map.l2_bytes = in.get<std::int32_t>();
+  map.pair = in.get<std::int32_t>();
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;
 }
@@ -294,6 +297,8 @@ bool is_pointer(Argument argument) {
     case Argument::edge_bias:
     case Argument::row_scale:
     case Argument::v_row_scale:
+    case Argument::pair_x:
+    case Argument::pair_dy:
       return true;
     case Argument::n:
     case Argument::x_stride:
@@ -314,8 +319,8 @@ bool is_pointer(Argument argument) {
 }
 
 std::optional<Argument> stride_of(Argument operand) {
-  if (operand == Argument::x) return Argument::x_stride;
-  if (operand == Argument::y) return Argument::y_stride;
+  if (operand == Argument::x || operand == Argument::pair_x) return Argument::x_stride;
+  if (operand == Argument::y || operand == Argument::pair_dy) return Argument::y_stride;
   if (operand == Argument::residual) return Argument::residual_stride;
   if (operand == Argument::z) return Argument::z_stride;
   return std::nullopt;

@@ -161,6 +161,7 @@ class SddmmStages {
  public:
   enum : int {
     kElement = static_cast<int>(sizeof(typename Config::Element)),
+    kThreads = Config::threads,  ///< that read stages
   };
   using CopyX = typename Select<Config::convolves, PointsCopy<Config, Config::width, Tile::template Rows>,
                                 ActivationCopy<Config, Config::block_in, Config::width, Config::in_features,
@@ -230,6 +231,9 @@ class SddmmStages {
   /// Call after the last chunk: no thread reads shared memory after it returns. All copies have arrived by
   /// then.
   __device__ __forceinline__ void drain() { __syncthreads(); }
+  /// A barrier of the threads that read stages, and memory that they may use after the last chunk.
+  __device__ static __forceinline__ void sync() { __syncthreads(); }
+  __device__ static __forceinline__ unsigned free_memory() { return ptx::dynamic_shared(); }
 
  private:
   enum : bool { kHolds = !Config::async_copy };

@@ -38,9 +38,10 @@ __device__ __forceinline__ void acquire_registers() {
 enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmmaE5m2, kWgmmaI8 };
 
 // sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 32 bytes of k. A and B are descriptors; kRows
-// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0; it exists for types of 16
-// bits. If `add` is 0, sums are overwritten. Sums are floats, or ints that wrap around. The text of an
-// instruction has to be a literal that names each register, so it takes macros.
+// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0, and kRowsOfA where those of
+// A's are, [k][row]; they exist for types of 16 bits. If `add` is 0, sums are overwritten. Sums are floats,
+// or ints that wrap around. The text of an instruction has to be a literal that names each register, so it
+// takes macros.
 
 #define SPARSEKILN_SUMS_8(sort, i)                                                           \
   sort(sums[i]), sort(sums[i + 1]), sort(sums[i + 2]), sort(sums[i + 3]), sort(sums[i + 4]), \
@@ -58,10 +59,10 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
                ", 0;\n\twgmma.mma_async.sync.aligned.m64n" columns types " " registers ", %" a_at ", %" b_at \
                ", adds" after ";\n\t}"                                                                       \
                : all(sort, 0)                                                                                \
-               : "l"(a), "l"(b), "r"(add), "n"(kRows))
+               : "l"(a), "l"(b), "r"(add), "n"(kRowsOfA), "n"(kRows))
 
-#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_at)                          \
-  template <int kOperands, int kRows>                                                                        \
+#define SPARSEKILN_PRODUCTS(count, columns, registers, a_at, b_at, add_at, rows_of_a_at, rows_at)            \
+  template <int kOperands, int kRows, int kRowsOfA = 0>                                                      \
   __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,                   \
                                                 unsigned long long b, int add) {                             \
     if constexpr (kOperands == kWgmmaE4m3)                                                                   \
@@ -75,12 +76,12 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
                          add_at, ", 1, 1");                                                                  \
     else if constexpr (kOperands == kWgmmaBf16)                                                              \
       SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k16.f32.bf16.bf16", columns, registers, a_at, b_at, \
-                         add_at, ", 1, 1, 0, %" rows_at);                                                    \
+                         add_at, ", 1, 1, %" rows_of_a_at ", %" rows_at);                                    \
     else                                                                                                     \
       SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k16.f32.f16.f16", columns, registers, a_at, b_at,   \
-                         add_at, ", 1, 1, 0, %" rows_at);                                                    \
+                         add_at, ", 1, 1, %" rows_of_a_at ", %" rows_at);                                    \
   }                                                                                                          \
-  template <int kOperands, int kRows>                                                                        \
+  template <int kOperands, int kRows, int kRowsOfA = 0>                                                      \
   __device__ __forceinline__ void queue_product(int(&sums)[count], unsigned long long a,                     \
                                                 unsigned long long b, int add) {                             \
     SPARSEKILN_PRODUCT("+r", SPARSEKILN_SUMS_##count, "k32.s32.s8.s8", columns, registers, a_at, b_at,       \
@@ -91,14 +92,14 @@ SPARSEKILN_PRODUCTS(
     32, "64",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}",
-    "32", "33", "34", "35")
+    "32", "33", "34", "35", "36")
 SPARSEKILN_PRODUCTS(
     64, "128",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63}",
-    "64", "65", "66", "67")
+    "64", "65", "66", "67", "68")
 SPARSEKILN_PRODUCTS(
     96, "192",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -106,7 +107,7 @@ SPARSEKILN_PRODUCTS(
     "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, "
     "%59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, "
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}",
-    "96", "97", "98", "99")
+    "96", "97", "98", "99", "100")
 SPARSEKILN_PRODUCTS(
     128, "256",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -116,7 +117,7 @@ SPARSEKILN_PRODUCTS(
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, "
     "%97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, "
     "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}",
-    "128", "129", "130", "131")
+    "128", "129", "130", "131", "132")
 
 #undef SPARSEKILN_PRODUCTS
 #undef SPARSEKILN_PRODUCT

@@ -46,6 +46,17 @@ __device__ __forceinline__ float scaled_sum(const SddmmEpilogue<Config>& epilogu
   return epilogue.beta == 0 ? value : __fmaf_rn(epilogue.beta, *old, value);
 }
 
+/// Adds beta · old to values of dw. `old` is read only if beta is not 0.
+template <class Config, int kRun>
+__device__ __forceinline__ void add_old(const typename Config::Output::Element* old, float (&values)[kRun],
+                                        const SddmmEpilogue<Config>& epilogue) {
+  if (!Config::scales || epilogue.beta == 0) return;
+  float read[kRun];
+  Config::Output::read(old, read);
+#pragma unroll
+  for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(epilogue.beta, read[v], values[v]);
+}
+
 /// The accumulators of a run in shared memory, [block_out][width · block_in].
 template <class Config>
 struct SharedAccumulators {
@@ -116,12 +127,7 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
       for (int v = 0; v < kRun; ++v) values[v] = Config::has_gates && scale == 0 ? 0.0f : values[v] * scale;
     }
     auto* const place = to + static_cast<long long>(i) * kRun;
-    if (Config::scales && epilogue.beta != 0) {
-      float old[kRun];
-      Config::Output::read(place, old);
-#pragma unroll
-      for (int v = 0; v < kRun; ++v) values[v] = __fmaf_rn(epilogue.beta, old[v], values[v]);
-    }
+    add_old(place, values, epilogue);
     if constexpr (BlockExtent<Config>::kPartialBlocks) {
       const BlockExtent<Config> extent(run.row, table.column(run.first + block));
 #pragma unroll
@@ -202,11 +208,11 @@ template <class Config, class Stages>
 struct BiasSums {
   enum : int {
     kPerWord = 4 / static_cast<int>(sizeof(typename Config::Element)),
-    kOuts = !Config::feature_major                ? int{kPerWord}
-            : Config::threads < Config::block_out ? Config::block_out / Config::threads
-                                                  : 1,
+    kOuts = !Config::feature_major                 ? int{kPerWord}
+            : Stages::kThreads < Config::block_out ? Config::block_out / Stages::kThreads
+                                                   : 1,
     kThreads = Config::block_out / kOuts,
-    kGroups = Config::threads / kThreads,
+    kGroups = Stages::kThreads / kThreads,
     kUnits = Config::chunk / (4 * kPerWord),  ///< units of a feature
   };
   const int word = static_cast<int>(threadIdx.x) % kThreads;
@@ -223,19 +229,19 @@ struct BiasSums {
     else
       add_batch_rows(dy);
   }
-  /// Adds the sums of the groups in ascending order, through shared memory that no thread reads any more, and
-  /// calls use(out, sum) for the outputs of the block row, each in one thread.
+  /// Adds the sums of the groups in ascending order, through Stages::free_memory(), and calls use(out, sum)
+  /// for the outputs of the block row, each in one thread.
   template <class Use>
   __device__ __forceinline__ void sum(Use use) const {
-    const unsigned shared = ptx::dynamic_shared();
+    const unsigned shared = Stages::free_memory();
 #pragma unroll
     for (int v = 0; v < kOuts; ++v) {
       const int out = Config::feature_major ? word + v * kThreads : word * kOuts + v;
       ptx::store_shared<0>(shared + static_cast<unsigned>(group * Config::block_out + out) * 4,
                            accumulators[v]);
     }
-    __syncthreads();
-    for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Config::threads) {
+    Stages::sync();
+    for (int out = static_cast<int>(threadIdx.x); out < Config::block_out; out += Stages::kThreads) {
       float sum = 0;
       for (int g = 0; g < kGroups; ++g) {
         float group_sum[1];
@@ -244,7 +250,7 @@ struct BiasSums {
       }
       use(out, sum);
     }
-    __syncthreads();
+    Stages::sync();
   }
 
  private:

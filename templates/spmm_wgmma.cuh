@@ -6,6 +6,7 @@
 #include "spmm.cuh"
 #include "tma_rings.cuh"
 #include "wgmma_descriptors.cuh"
+#include "wgmma_fragment.cuh"
 
 // SpMM on the tensor cores of sm_90a, accumulated in float32, or of 8-bit integers in int32: y = x · Bᵀ for
 // blocks of 64 outputs and more, where B is W, or Wᵀ if blocks are read by columns.
@@ -35,7 +36,7 @@ struct WgmmaTile {
     kN = 2 * kSubtiles,
     kOut = kOutputs / 4,
     kRun = Config::run,
-    kHolders = kWarpgroups * 128,
+    kHolders = Warpgroups::kThreads,
     kSteps = Rings::kLineBytes / 32,  ///< instructions along the k of a chunk, 32 bytes each
   };
   using Sum = typename Config::Product::Sum;
@@ -57,15 +58,8 @@ struct WgmmaTile {
   }
   /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::run). Columns of W stay as they are,
   /// but lanes may exchange halves.
-  __device__ __forceinline__ int out_of(int i) const {
-    const int run = i / kRun * (kRun * 4) + i % kRun;
-    const int own = lane % 4;
-    if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
-    return run + own * kRun;
-  }
-  __device__ __forceinline__ Sum& at(int r, int j, int i) {
-    return sums[r][j / 2][i / 2 * 4 + j % 2 * 2 + i % 2];
-  }
+  __device__ __forceinline__ int out_of(int i) const { return fragment_column<kRun, kExchanges>(lane, i); }
+  __device__ __forceinline__ Sum& at(int r, int j, int i) { return sums[r][j / 2][fragment_value(j % 2, i)]; }
   __device__ __forceinline__ Sum at(int r, int j, int i) const {
     return const_cast<WgmmaTile*>(this)->at(r, j, i);
   }
@@ -81,7 +75,8 @@ struct WgmmaTile {
       for (int v = 0; v < kRows * kN * kOut; ++v) {
         const int i = v % kOut;
         if (i % kRun < kRun / 2)
-          exchange(at(v / kOut / kN, v / kOut % kN, i), at(v / kOut / kN, v / kOut % kN, i + kRun / 2));
+          exchange_halves(lane, at(v / kOut / kN, v / kOut % kN, i),
+                          at(v / kOut / kN, v / kOut % kN, i + kRun / 2));
       }
     }
   }
@@ -117,15 +112,6 @@ struct WgmmaTile {
   }
 
  private:
-  /// Two lanes are neighbours: the first keeps `first` and gets the `first` of the other, whose
-  /// outputs follow; the other lane gets and keeps `second`.
-  __device__ __forceinline__ void exchange(float& first, float& second) const {
-    const bool keeps_second = lane % 2 != 0;
-    const float got = ptx::exchanged<1>(keeps_second ? first : second);
-    first = keeps_second ? got : first;
-    second = keeps_second ? second : got;
-  }
-
   __device__ static __forceinline__ void multiply_into(Sum (&into)[kSubtiles][kSums],
                                                        const Descriptors& chunk) {
     ptx::begin_products();
@@ -139,10 +125,10 @@ struct WgmmaTile {
   }
 };
 
-/// The threads that multiply combine the parts of an item; the producer is ahead.
+/// The threads that multiply combine the parts of an item.
 template <class Config>
 struct Combiners<WgmmaTile<Config>> {
-  __device__ static __forceinline__ void sync() { ptx::sync_threads<1, WgmmaTile<Config>::kHolders>(); }
+  __device__ static __forceinline__ void sync() { Warpgroups::sync(); }
 };
 
 /// Where a warp that multiplies is in the rings.
@@ -275,10 +261,6 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
                                            const EpilogueArguments<Config>& epilogue,
                                            typename Config::Table table, const TensorMap& map_x,
                                            const Weights&... maps_w) {
-  using Tile = WgmmaTile<Config>;
-  // A thread is launched with 168 of the 65536 registers: those that one warpgroup gives back are what two
-  // get.
-  enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
   const int worker = static_cast<int>(blockIdx.x);
   const Images<Config> images(epilogue.images);
   const TmaRings<Config> rings;
@@ -291,28 +273,26 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
     return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
   };
   const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
-  if (threadIdx.x >= Tile::kHolders) {
-    ptx::release_registers<kProducerRegisters>();
-    if (threadIdx.x / 32 == Tile::kHolders / 32 && ptx::is_elected()) {
-      TmaProducer<Config> producer(rings);
+  Warpgroups::run(
+      [&] {
+        TmaProducer<Config> producer(rings);
 #pragma unroll 1
-      for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
-           batch_tile += static_cast<int>(gridDim.y))
-        producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
-    }
-  } else {
-    ptx::acquire_registers<kReaderRegisters>();
-    TmaReader<Config> reader(rings);
+        for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
+             batch_tile += static_cast<int>(gridDim.y))
+          producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
+      },
+      [&] {
+        TmaReader<Config> reader(rings);
 #pragma unroll 1
-    for (unsigned round = 0;; ++round) {
-      // Made of a counter that is uniform: as the loop's variable it takes a register, which the sums lack.
-      const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
-      if (!is_before_end(batch_tile - rank)) break;
-      multiply_chunks<Config>(
-          table, worker, reader, is_before_end(batch_tile),
-          destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
-    }
-  }
+        for (unsigned round = 0;; ++round) {
+          // Made of a counter that is uniform: as the loop's variable it takes a register, which sums lack.
+          const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
+          if (!is_before_end(batch_tile - rank)) break;
+          multiply_chunks<Config>(
+              table, worker, reader, is_before_end(batch_tile),
+              destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
+        }
+      });
   // No CTA ends while another may arrive on its barriers.
   if constexpr (Config::cluster > 1) sync_ctas<Config>();
 }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "ptx_cluster.cuh"
-#include "ptx_mbarrier.cuh"
 #include "ptx_tma.cuh"
+#include "ring.cuh"
 #include "schedule.cuh"
 
 // The stages of shared memory between the copy engine and the tensor cores of sm_90.
@@ -10,37 +10,12 @@
 // Tiles of x and blocks of W are in two rings, since several blocks may be multiplied with one tile. Both are
 // rows of 128 bytes along k, or of 64, of which eight are a swizzled unit (SWIZZLE_128B or SWIZZLE_64B of
 // tensor maps and of wgmma). Blocks that are read by columns have rows of 128 bytes along the outputs
-// instead, one for each k, and are in as many boxes, one after the other. Each place of a ring has two
-// barriers:
-//
-//   full    the producer has said how many bytes come, and all of them have arrived
-//   empty   each warp that multiplies has arrived, once its products that read the place are complete
+// instead, one for each k, and are in as many boxes, one after the other.
 //
 // The CTAs of a cluster have the same blocks in their rings. Each brings its share of the rows of a box to
-// all of them, so `full` counts bytes from all, and `empty` the warps of all.
-//
-// The producer waits for `empty`, says what it expects on `full`, and queues the copies; the warps that
-// multiply wait for `full`. docs/hopper.md has a picture.
+// all of them, so `full` of a place counts bytes from all, and `empty` the warps of all (ring.cuh).
 
 namespace sparsekiln {
-
-/// A place of a ring, and in which round it is used: even (0) or odd (1). The first is in round 0; before it
-/// comes the last place in an odd round.
-template <int kPlaces>
-struct RingPlace {
-  int place;
-  unsigned parity;
-
-  __device__ static __forceinline__ RingPlace first() { return {0, 0}; }
-  __device__ static __forceinline__ RingPlace before_first() { return {kPlaces - 1, 1}; }
-
-  __device__ __forceinline__ void advance() {
-    if (++place == kPlaces) {
-      place = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 /// The rings of a CTA.
 template <class Config>
@@ -58,46 +33,33 @@ struct TmaRings {
     kBytesW = kOutputs * kLineBytes,
     kBoxesW = Config::by_columns ? kOutputs / kLine : int{Config::merge},
     kBytesBox = kBytesW / kBoxesW,
-    kReaders = 8,  ///< warps that multiply
+    kReaders = Warpgroups::kWarps,
     kCtas = Config::cluster,
   };
   using PlaceX = RingPlace<kPlacesX>;
   using PlaceW = RingPlace<kPlacesW>;
 
-  const unsigned tiles;     ///< of x, then of W: aligned to a swizzled unit, 1024 bytes
-  const unsigned barriers;  ///< of x: full, empty, …; then of W
-  unsigned* const steps;    ///< Step::bits of the block in each place of W, written before it is full
+  const unsigned tiles;                              ///< of x, then of W
+  const RingBarriers<kPlacesX + kPlacesW> barriers;  ///< the same
+  unsigned* const steps;  ///< Step::bits of the block in each place of W, written before it is full
 
-  __device__ __forceinline__ TmaRings()
-      : tiles(swizzled_shared()), barriers(barrier_memory()), steps(step_memory()) {}
+  __device__ __forceinline__ TmaRings() : tiles(swizzled_shared()), steps(step_memory()) {}
 
   __device__ __forceinline__ unsigned x(int place) const { return tiles + place * kBytesX; }
   __device__ __forceinline__ unsigned w(int place) const {
     return tiles + kPlacesX * kBytesX + place * kBytesW;
   }
-  __device__ __forceinline__ unsigned full_x(int place) const { return barriers + place * 16; }
-  __device__ __forceinline__ unsigned empty_x(int place) const { return full_x(place) + 8; }
-  __device__ __forceinline__ unsigned full_w(int place) const { return full_x(kPlacesX + place); }
-  __device__ __forceinline__ unsigned empty_w(int place) const { return full_w(place) + 8; }
+  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
+  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
+  __device__ __forceinline__ unsigned full_w(int place) const { return barriers.full(kPlacesX + place); }
+  __device__ __forceinline__ unsigned empty_w(int place) const { return barriers.empty(kPlacesX + place); }
 
   /// By one thread, before a barrier of the CTA.
   __device__ __forceinline__ void make_barriers() const {
-    for (int place = 0; place < kPlacesX + kPlacesW; ++place) {
-      ptx::make_barrier(full_x(place), 1);
-      ptx::make_barrier(empty_x(place), place < kPlacesX ? kReaders : kReaders * kCtas);
-    }
-    ptx::publish_barriers();
+    barriers.make([](int place) { return place < kPlacesX ? kReaders : kReaders * kCtas; });
   }
 
  private:
-  __device__ static __forceinline__ unsigned swizzled_shared() {
-    extern __shared__ __align__(1024) unsigned char swizzled_shared_memory[];
-    return static_cast<unsigned>(__cvta_generic_to_shared(swizzled_shared_memory));
-  }
-  __device__ static __forceinline__ unsigned barrier_memory() {
-    __shared__ unsigned long long memory[2 * (kPlacesX + kPlacesW)];
-    return static_cast<unsigned>(__cvta_generic_to_shared(memory));
-  }
   __device__ static __forceinline__ unsigned* step_memory() {
     __shared__ unsigned memory[kPlacesW];
     return memory;

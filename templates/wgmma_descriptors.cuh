@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tma_rings.cuh"
+#include "wgmma_fragment.cuh"
 
 // Descriptors of wgmma's operands in the stages of shared memory (PTX ISA, "Matrix-descriptor Format").
 //
@@ -40,7 +41,8 @@ class WgmmaDescriptors {
   }
 
   __device__ __forceinline__ void point_x_at(int place) {
-    const unsigned long long first = computed_here(descriptor(first_x + place * Rings::kBytesX, kUnused));
+    const unsigned long long first =
+        computed_here(swizzled_descriptor<Rings::kLineBytes>(first_x + place * Rings::kBytesX));
 #pragma unroll
     for (int i = 0; i < kSteps * kSubtiles; ++i)
       x[i / kSubtiles][i % kSubtiles] =
@@ -49,8 +51,8 @@ class WgmmaDescriptors {
   __device__ __forceinline__ void point_w_at(int place) {
 #pragma unroll
     for (int i = 0; i < kSubtiles; ++i) {
-      const unsigned long long first = computed_here(descriptor(
-          first_w[i] + place * Rings::kBytesW, Config::by_columns ? int{Rings::kBytesBox} : int{kUnused}));
+      const unsigned long long first = computed_here(swizzled_descriptor<Rings::kLineBytes>(
+          first_w[i] + place * Rings::kBytesW, Config::by_columns ? int{Rings::kBytesBox} : 0));
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) w[step][i] = computed_here(first + step * kStepW);
     }
@@ -58,22 +60,11 @@ class WgmmaDescriptors {
 
  private:
   enum : int {
-    kUnitBytes = 8 * Rings::kLineBytes,  ///< eight rows, within which units of 16 bytes are exchanged
-    kUnused = 16,
     kSubtileBytes = 64 * Rings::kLineBytes,
     // From one step to the next, as descriptors count: in units of 16 bytes.
     kAlongRows = 32 / 16,
-    kStepW = Config::by_columns ? 2 * kUnitBytes / 16 : int{kAlongRows},
+    kStepW = Config::by_columns ? 2 * swizzled_unit(Rings::kLineBytes) / 16 : int{kAlongRows},
   };
-
-  /// A descriptor of swizzled rows of 128 bytes, or of 64. Eight rows are followed by the next eight; where
-  /// rows are along the outputs rather than along k, the next 128 bytes of outputs are `ahead` bytes ahead
-  /// (the stride and the leading dimension's byte offset).
-  __device__ static __forceinline__ unsigned long long descriptor(unsigned shared, int ahead) {
-    constexpr unsigned long long kSwizzled = (Rings::kLineBytes == 128 ? 1ull : 2ull) << 62;
-    return kSwizzled | static_cast<unsigned long long>(kUnitBytes / 16) << 32 | ahead / 16 << 16 |
-           (shared & 0x3ffff) / 16;
-  }
 
   const unsigned first_x;
   unsigned first_w[kSubtiles];

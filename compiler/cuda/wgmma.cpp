@@ -1,51 +1,27 @@
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "compiler/cuda/family.h"
-#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/types.h"
+#include "compiler/cuda/wgmma_problem.h"
 #include "compiler/cuda/wgmma_shape.h"
 #include "compiler/cuda/wgmma_tuning.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int32_t kLeastBlock = 64;
-
 void validate(const Spmm& problem, const Target& target) {
-  const auto refuse_unless = [](bool works, const std::string& why) {
-    if (!works) refuse(why + "; variant mma would work");
-  };
-  refuse_unless(target.compute_capability() == 90,
-                fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
-  refuse_unless(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
-  refuse_unless(size_of(problem.dtype) == 2 || !problem.by_columns(),
+  require_wgmma(problem, problem.weight_block(), target);
+  require_wgmma(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
+  require_wgmma(size_of(problem.dtype) == 2 || !problem.by_columns(),
                 "wgmma reads blocks by columns only where their elements have 16 bits");
-  refuse_unless(problem.block.out % kLeastBlock == 0 && problem.block.in % kLeastBlock == 0,
-                fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
-                            to_string(problem.weight_block())));
-  refuse_unless(!problem.feature_major(),
-                fmt::format("variant wgmma reads batch-major activations, not {}", name(problem.order)));
-  refuse_unless(
+  require_wgmma(
       problem.cut_in == 0,
       fmt::format("variant wgmma reads whole blocks of features, not {} of them", problem.in_features()));
-  refuse_unless(
-      problem.alignment == 16,
-      fmt::format("variant wgmma reads activations that are aligned to 16 bytes, not {}", problem.alignment));
-  refuse_unless(!problem.gates && problem.derivative == Activation::none,
-                "variant wgmma has neither gates nor a derivative");
-  refuse_unless(!problem.correlation, "variant wgmma computes linear layers, no convolutions");
-  refuse_unless(problem.weights() <= 2,
+  require_wgmma(problem.weights() <= 2,
                 fmt::format("variant wgmma multiplies with one or two weights, not {}", problem.weights()));
-}
-
-/// templates/ptx_wgmma.cuh's WgmmaOperands.
-std::int32_t operands_of(DType type) {
-  constexpr std::array kOperands{DType::f16, DType::bf16, DType::f32, DType::e4m3, DType::e5m2, DType::i8};
-  return static_cast<std::int32_t>(std::find(kOperands.begin(), kOperands.end(), type) - kOperands.begin());
 }
 
 /// The map of blocks that follow one another in memory, in boxes of a block's rows and a line's bytes of its
@@ -97,7 +73,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("cluster", config.cluster, "batch tiles that share W");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.number("line_bytes", shape.line_bytes, "of a chunk along k");
-  members.number("operands", operands_of(problem.dtype), "ptx::WgmmaOperands");
+  members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;
 }
 

@@ -60,8 +60,10 @@ enum class Argument : std::uint8_t {
   normalisation,  ///< by value: those of a layer normalisation
   row_scale,      ///< pointer
   v_row_scale,    ///< pointer
+  pair_x,         ///< pointer, of a tensor map alone: x of one of `pairs`, which TensorMap::pair says
+  pair_dy,        ///< pointer, the same: dy
 };
-inline constexpr Argument kLastArgument = Argument::v_row_scale;
+inline constexpr Argument kLastArgument = Argument::pair_dy;
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);
@@ -114,7 +116,8 @@ struct LaunchAttributes {
 
 /// How the launcher makes a CUtensorMap, by which the copy engine of sm_90 and later (TMA) copies boxes of a
 /// matrix. A row's elements are contiguous. What a box has beyond the matrix is read as zeros. Limits are
-/// those of cuTensorMapEncodeTiled. Where an extent is 0 there is nothing to copy, and the map is zeros.
+/// those of cuTensorMapEncodeTiled. Where an extent is 0, or a launch has no such pair, there is nothing to
+/// copy, and the map is zeros.
 struct TensorMap {
   Argument operand = Argument::x;  ///< a pointer, where the matrix begins: aligned to 16 bytes
   DType type = DType::f16;
@@ -133,10 +136,11 @@ struct TensorMap {
   std::int32_t run = 0;
   bool to_tf32 = false;         ///< float32 is rounded to tf32 on its way: to nearest, ties to even
   std::int32_t l2_bytes = 128;  ///< what is fetched into L2 at a time: 0 (as it is read), 64, 128 or 256
+  std::int32_t pair = 0;        ///< that pair_x or pair_dy is of; 0 for other operands
   friend bool operator==(const TensorMap&, const TensorMap&) = default;
 };
-/// The most that an entry has: a launch makes them on its stack.
-inline constexpr std::size_t kMostTensorMaps = 8;
+/// The most that an entry has, which are those of all pairs: a launch makes them on its stack.
+inline constexpr std::size_t kMostTensorMaps = 2 * kMostPairs;
 
 /// The most rows of a grid, gridDim.y (CUDA C++ Programming Guide, technical specifications per compute
 /// capability).

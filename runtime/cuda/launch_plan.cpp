@@ -62,6 +62,10 @@ std::uint16_t LaunchPlan::offset_of(Argument argument) {
       return offsetof(LaunchOperands, row_scale);
     case Argument::v_row_scale:
       return offsetof(LaunchOperands, v_row_scale);
+    case Argument::pair_x:
+      return offsetof(LaunchOperands, pairs.pair[0].x);
+    case Argument::pair_dy:
+      return offsetof(LaunchOperands, pairs.pair[0].dy);
     case Argument::images:
       return offsetof(LaunchOperands, images);
     case Argument::cell:

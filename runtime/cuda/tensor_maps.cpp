@@ -95,7 +95,9 @@ TensorMaps::TensorMaps(const Context& context, const Entry& entry) : kernel_(ent
     const std::optional<Argument> stride = stride_of(map.operand);
     if (!is_pointer(map.operand) || (map.stride == 0 && !stride))
       throw Error(ErrorKind::internal, fmt::format("a tensor map of the kernel {} is of no matrix", kernel_));
-    recipes_.push_back({map, type_of(map), LaunchPlan::offset_of(map.operand),
+    const auto of_pair = static_cast<std::uint16_t>(map.pair * sizeof(LaunchPairs::Pair));
+    recipes_.push_back({map, type_of(map),
+                        static_cast<std::uint16_t>(LaunchPlan::offset_of(map.operand) + of_pair),
                         LaunchPlan::offset_of(stride.value_or(Argument::x_stride))});
   }
 }

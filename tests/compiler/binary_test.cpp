@@ -114,6 +114,13 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   refused([](TensorMap& map) { map.run = 2; });
   refused([](TensorMap& map) { map.run = 8, map.box_rows = 48; });
   refused([](TensorMap& map) { map.l2_bytes = 512; });
+  refused([](TensorMap& map) { map.pair = 1; });  // w is of no pair
+  for (const std::int32_t pair : {-1, static_cast<std::int32_t>(kMostPairs)})
+    refused([&](TensorMap& map) { map.operand = Argument::pair_x, map.pair = pair; });
+  Binary paired = sample();
+  paired.entries.back().tensor_maps.back().operand = Argument::pair_dy;
+  paired.entries.back().tensor_maps.back().pair = kMostPairs - 1;
+  CHECK(deserialize(serialize(paired)) == paired);
   Binary rounded = sample();
   rounded.entries.back().tensor_maps.back().to_tf32 = true;
   CHECK(deserialize(serialize(rounded)) == rounded);

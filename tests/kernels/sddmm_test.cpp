@@ -64,8 +64,9 @@ constexpr std::array kSides{8, 16, 32, 64, 128};
 constexpr std::array<std::int64_t, 9> kBatches{0, 1, 7, 16, 33, 64, 65, 100, 130};
 constexpr std::array<std::int64_t, 3> kPairCounts{1, 2, 8};
 constexpr std::array kWidths{1, 2, 4, 8};
-constexpr std::array kChunks{8, 16, 32, 64};
-constexpr std::array kWarps{1, 2, 4, 8};
+constexpr std::array kChunks{8, 16, 32, 64, 128};
+constexpr std::array kWarps{1, 2, 4, 8, 12};
+constexpr std::size_t kWarpsOfWgmma = 1;  ///< the last of them
 constexpr std::array kStages{2, 3, 5};
 constexpr std::array kTileOuts{0, 4, 8};
 constexpr std::array kOrders{ActivationOrder::batch_major, ActivationOrder::feature_major};
@@ -82,11 +83,12 @@ enum Axis : std::size_t {
   kWarp,
   kStage,
   kTileOut,
+  kWgmma,
   kOrder,
+  kExtra,
   kLayout,
   kBatch,
   kPair,
-  kExtra,
   kForm,
   kWorker,
   kDynamic,
@@ -154,6 +156,7 @@ SddmmCase case_of(const Row& row) {
   if (!dynamic) {  // otherwise the config is chosen
     Config config;
     config.variant = Suite::current().on_cpu()                                             ? Variant::vector
+                     : row[kWgmma] == 1                                                    ? Variant::wgmma
                      : test.options.dtype == DType::f32 && test.options.math == Math::ieee ? Variant::simt
                                                                                            : Variant::mma;
     config.rows = value(kWidths, row, kWidth);
@@ -175,7 +178,7 @@ SddmmCase case_of(const Row& row) {
 
 /// What a launch costs on the emulator, and whether integers stay exact.
 bool affordable(const Row& row) {
-  constexpr double kMostWork = 1.5e6;
+  const double kMostWork = row[kWgmma] == 1 ? 2e7 : 1.5e6;  // which the emulator multiplies quickly
   static const std::vector<std::int64_t> blocks = [] {
     std::vector<std::int64_t> result;
     for (const NamedLayout& layout : test_layouts()) result.push_back(layout.make().blocks());
@@ -207,7 +210,11 @@ bool exists(const Row& row) {
   return known[key] = built;
 }
 
+/// Whether wgmma computes it, as far as `exists` does not know.
+bool fits_wgmma(const Row& row) { return row[kDynamic] != 1 && row[kCut] != 1 && row[kAlignment] <= 0; }
+
 bool fits(const Row& row) {
+  if (row[kWgmma] == 1 && !fits_wgmma(row)) return false;
   const auto set = [&](Axis from, Axis to) {
     return std::find(row.begin() + from, row.begin() + to, kUnset) == row.begin() + to;
   };
@@ -262,7 +269,9 @@ std::vector<SddmmCase> all_gradients() {
   set(kType, kTypes.size());
   set(kWidth, kWidths.size());
   set(kChunk, kChunks.size());
-  set(kWarp, kWarps.size());
+  const bool wgmma = Suite::current().device()->target().compute_capability() == 90;
+  set(kWarp, kWarps.size() - (wgmma ? 0 : kWarpsOfWgmma));
+  set(kWgmma, wgmma ? 2 : 1);
   set(kStage, kStages.size());
   set(kTileOut, kTileOuts.size());
   set(kOrder, kOrders.size());

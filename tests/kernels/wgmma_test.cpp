@@ -9,6 +9,7 @@
 
 #include "compiler/build.h"
 #include "compiler/toolchain.h"
+#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -42,6 +43,27 @@ void check_right(const Layout& layout, const Options& options, std::int64_t n) {
         launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 5));
     CHECK_MESSAGE(result.ok, result.first_failure);
   }
+}
+
+/// The same of a gradient of the weight.
+void check_gradient(const Layout& layout, const Options& options, const TestLaunchShape& shape) {
+  CAPTURE(to_string(*options.config));
+  const Kernel kernel = compile(layout, options);
+  const auto launch = make_test_launch(make_problem(layout, options), shape, Inputs::small_integers, 5);
+  for (int i = 0; i < 2; ++i) {
+    CAPTURE(Suite::current().take_seed(static_cast<std::size_t>(i)));
+    const auto operands = launch->place(kernel, Suite::current().device());
+    operands->launch(kernel);
+    Suite::current().device()->synchronize();
+    const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
+    CHECK_MESSAGE(result.ok, result.first_failure);
+  }
+}
+
+Options asked_gradient(BlockShape block, Batch batch, const char* numbers, std::int32_t workers = 3) {
+  Options options = asked(block, batch, numbers, workers);
+  options.operation = Operation::grad_weight;
+  return options;
 }
 
 }  // namespace
@@ -138,4 +160,59 @@ TEST_CASE("wgmma has the epilogues of gradients of an LSTM's cell, and passes th
   options.epilogue = {.residual = true, .lstm = true};
   options.operation = Operation::grad_input;
   check_right(patterns::random(2, 2, 0.9, 3), options, 130);
+}
+
+TEST_CASE("the gradient of the weight by wgmma goes on with its stages from one run and pair to the next") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(3, 7, 0.6, 3);
+  for (const char* numbers :
+       {"tile_n=64 stages=2 rows=2", "tile_n=128 stages=2 rows=4", "tile_n=64 stages=3 rows=8"})
+    check_gradient(layout, asked_gradient({64, 64}, 150, numbers), {.n = 150, .pairs = 3});
+  check_gradient(layout, asked_gradient({64, 128}, 150, "tile_n=128 stages=3"), {.n = 150, .pairs = 8});
+  check_gradient(layout, asked_gradient({128, 64}, 150, "tile_n=64 stages=5 rows=2"), {.n = 150});
+  check_gradient(layout, asked_gradient({128, 128}, 150, "tile_n=64 stages=3 rows=2", 1),
+                 {.n = 150, .pairs = 2});
+}
+
+TEST_CASE("the gradient of the weight by wgmma is zero without batch rows") {
+  if (!has_wgmma()) return;
+  const Options options = asked_gradient({64, 64}, 0, "tile_n=64 stages=2 rows=2");
+  check_gradient(patterns::random(3, 7, 0.6, 3), options, {.n = 0});
+}
+
+TEST_CASE("the gradient of the weight by wgmma has that of the bias, of block rows without blocks too") {
+  if (!has_wgmma()) return;
+  std::vector<std::uint8_t> mask(5 * 3, 0);
+  mask[3] = mask[5] = mask[12] = mask[13] = mask[14] = 1;  // of the second row and the last
+  const Layout layout = Layout::from_mask(5, 3, mask);
+  for (const BlockShape block : {BlockShape{64, 64}, BlockShape{128, 64}}) {
+    Options options = asked_gradient(block, 150, "tile_n=64 stages=3 rows=2", 2);
+    options.bias_gradient = true;
+    options.epilogue.scale = true;
+    check_gradient(layout, options, {.n = 150, .pairs = 2});
+    options.overlap_launches = true;
+    options.out_dtype = DType::f32;
+    check_gradient(layout, options, {.n = 150, .padding = 16, .pairs = 2, .accumulates = false});
+  }
+}
+
+TEST_CASE("a plan of the gradient with mma for small batches and wgmma for others serves both") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(2, 3, 0.7, 3);
+  Options options = Suite::current().options({64, 64}, Batch::up_to(300), {DType::bf16});
+  options.operation = Operation::grad_weight;
+  const Problem problem = make_problem(layout, options);
+  const Plan plan{{64, parse_config("mma tile_n=32 tile_out=0 stages=2 warps=4 table=global")},
+                  {300, parse_config("wgmma tile_n=64 stages=3 warps=12 rows=2 table=global")}};
+  const Kernel kernel = load(std::make_shared<const Binary>(
+                                 build_binary(problem, resolve_target(options.target), plan, Toolchain())),
+                             options.target);
+  for (const std::int64_t n : {64, 65, 300}) {
+    CAPTURE(n);
+    const auto launch = make_test_launch(problem, {.n = n}, Inputs::small_integers, 5);
+    const auto operands = launch->place(kernel, Suite::current().device());
+    operands->launch(kernel);
+    Suite::current().device()->synchronize();
+    CHECK(operands->judge(kernel.binary().plan, nullptr).ok);
+  }
 }

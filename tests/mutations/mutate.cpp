@@ -268,6 +268,10 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       break;
     case Fault::transposition_dropped:
       if (is(line, "ldmatrix.")) add(replaced(line, ".trans", ""));
+      if (is(line, "wgmma.mma_async")) {
+        add(replaced(line, ", 1, 1;", ", 0, 1;"));
+        add(replaced(line, ", 1, 1;", ", 1, 0;"));
+      }
       break;
     case Fault::exchange_dropped:
       add(exchange_dropped(line));
@@ -392,7 +396,7 @@ std::string_view name(Fault fault) {
 std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
   std::vector<Mutation> found = all_places(ptx, 0, ptx.size(), fault);
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
-  if (fault == Fault::phase_not_awaited && found.size() > 1) found.erase(found.begin() + 1);
+  if (fault == Fault::phase_not_awaited && found.size() > 2) found.erase(found.begin() + 1);
   if (fault == Fault::edge_guard_dropped)
     found.erase(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(found.size() / 2));
   if (fault == Fault::store_guard_dropped && !found.empty()) found.erase(found.begin(), found.end() - 1);

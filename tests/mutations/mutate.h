@@ -29,7 +29,7 @@ enum class Fault : std::uint8_t {
   accumulator_swapped,
   rounding_dropped,       ///< operands go to the tensor core as they are
   multiply_dropped,       ///< an mma, or a fused multiply-add
-  transposition_dropped,  ///< a matrix load gives rows where columns are wanted
+  transposition_dropped,  ///< a matrix load, or a wgmma, takes rows for columns
   exchange_dropped,       ///< a lane keeps its own sums where those of its neighbour belong
   grid_wait_removed,      ///< no launch before this one need have ended
   grid_trigger_early,     ///< the next launch may begin at once, and this one never waits
@@ -63,8 +63,9 @@ struct Mutation {
 /// tile from the next one of the same CTA, and a test has so few tiles that each has a CTA of its own. Only
 /// the last of the guarded stores is taken: the first rows of a tile always exist. Only the second half of
 /// the copies with an edge is taken, the main loop's: a worker's first chunks need not be of the last column.
-/// The second wait for an mbarrier is left out, that for a place of a block: there are as many for each tile
-/// of x as are read with it, so that the wait for the place of the tile, which comes first, covers it.
+/// Where there are two rings, the second wait for an mbarrier is left out, that for a place of a block: there
+/// are as many for each tile of x as are read with it, so that the wait for the place of the tile, which
+/// comes first, covers it.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
 /// The same in one of the kernels of a launch, one that has no loop over batch tiles: all of its barriers.

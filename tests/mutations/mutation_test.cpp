@@ -155,6 +155,28 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
                    {Fault::exchange_dropped, Fault::box_off, Fault::store_address_off}, 3);
 }
 
+TEST_CASE("every fault planted in a gradient of the weight by the copy engine and wgmma is found") {
+  const Options options = {.epilogue = {.scale = true}, .bias_gradient = true};
+  const std::vector<Fault> faults = {
+      Fault::product_fence_removed,  Fault::product_wait_off_by_one,
+      Fault::product_commit_removed, Fault::expected_bytes_off,
+      Fault::phase_changed,          Fault::arrival_removed,
+      Fault::arrivals_off,           Fault::box_off,
+      Fault::registers_kept,         Fault::store_address_off,
+      Fault::accumulator_swapped,    Fault::phase_not_awaited,
+      Fault::product_wait_removed,   Fault::product_dropped,
+      Fault::transposition_dropped,  Fault::exchange_dropped,
+  };
+  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=64 warps=12 stages=3 rows=2", Math::ieee,
+                                Operation::grad_weight, options),
+                   faults, 4);
+  check_all_caught(make_subject(DType::bf16, {128, 64}, "wgmma tile_n=64 warps=12 stages=2", Math::ieee,
+                                Operation::grad_weight),
+                   {Fault::arrival_removed, Fault::phase_changed, Fault::box_off,
+                    Fault::product_wait_off_by_one, Fault::accumulator_swapped, Fault::transposition_dropped},
+                   4);
+}
+
 TEST_CASE("every fault planted in a kernel of the gradient of the weight is found") {
   const auto tensor = make_subject(DType::f16, {32, 32}, "mma tile_n=32 tile_out=0 stages=3 warps=4 rows=2",
                                    Math::ieee, Operation::grad_weight);
@@ -217,6 +239,9 @@ TEST_CASE(
                    {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
   check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=32 tile_out=0 stages=3 warps=4 rows=2",
                                 Math::ieee, Operation::grad_weight, overlaps),
+                   {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
+  check_all_caught(make_subject(DType::f16, {128, 64}, "wgmma tile_n=64 stages=3 warps=12", Math::ieee,
+                                Operation::grad_weight, overlaps),
                    {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
 }
 

@@ -3,17 +3,11 @@
 #include <array>
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
-#include <sparsekiln/error.h>
 
-#include "compiler/cuda/emit.h"
 #include "compiler/cuda/families.h"
-#include "compiler/cuda/nvrtc.h"
-#include "compiler/cuda/nvrtc_choice.h"
-#include "compiler/cuda/resources.h"
-#include "compiler/cuda/wgmma_shape.h"
 #include "tests/compiler/cuda/mma_cases.h"
 #include "tests/compiler/cuda/need_nvrtc.h"
+#include "tests/compiler/cuda/wgmma_cases.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -21,29 +15,6 @@ namespace {
 constexpr Types kBrainToFloat{DType::bf16, DType::f32};
 constexpr Types kFloat8{DType::e4m3, DType::bf16};
 constexpr Types kI8{DType::i8, DType::i32};
-
-const Target kHopper{Target::Kind::cuda, "sm_90", 6};
-
-Config wgmma_config(std::int32_t tile_n, std::int32_t stages, std::int32_t rows = 1, std::int32_t merge = 1) {
-  Config config;
-  config.variant = Variant::wgmma;
-  config.tile_n = tile_n;
-  config.stages = stages;
-  config.warps = kWgmmaWarps;
-  config.rows = rows;
-  config.merge = merge;
-  return config;
-}
-
-std::string refusal(const Problem& problem, const Target& target, const Config& config) {
-  try {
-    validate(problem, target, config);
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::invalid_argument);
-    return error.what();
-  }
-  return {};
-}
 
 TEST_CASE("problems that wgmma does not compute are refused, and mma would work") {
   const auto refused = [](auto change, std::string_view wanted, const Target& target = kHopper) {
@@ -161,22 +132,11 @@ TEST_CASE("a plan with wgmma is compiled for sm_90a, and any other for its targe
   CHECK(code_arch({Target::Kind::cuda, "sm_100a", 6}, {mma}) == "sm_100a");
 }
 
-/// Compiles one entry and checks what every kernel must keep: no spills, and no message of ptxas that it had
-/// to wait for products, or to ignore registers that warpgroups exchange (C7508 to C7519).
 void compile_clean(const Problem& problem, const Config& config) {
   CAPTURE(to_string(config));
   CAPTURE(to_string(problem.block));
-  const Source source = emit_plan(problem, kHopper, {{problem.batch.bound(), config}});
-  const NvrtcOutput output = find_nvrtc()->compile(source.text, "sm_90a");
-  const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
-  CHECK(resources.spill_load_bytes == 0);
-  CHECK(resources.spill_store_bytes == 0);
-  CHECK(resources.stack_bytes == 0);
-  CHECK(resources.registers == 168);
-  CHECK(resources.shared_bytes <= kWgmmaStaticShared);
-  CHECK(output.log.find("warning") == std::string::npos);
-  CHECK(output.log.find("C75") == std::string::npos);
-  CHECK(output.ptx.find(".target sm_90a") != std::string::npos);
+  CHECK(compiled_clean(emit_plan(problem, kHopper, {{problem.batch.bound(), config}})).shared_bytes <=
+        kWgmmaStaticShared);
 }
 
 TEST_CASE("kernels of wgmma compile without spills and without waits that are not asked for" * need_nvrtc()) {

@@ -151,6 +151,32 @@ TEST_CASE("a map that rounds floats to tf32 says so") {
   CHECK(stub::tensor_maps().at(1).type == CU_TENSOR_MAP_DATA_TYPE_TFLOAT32);
 }
 
+TEST_CASE("a map of an operand of a pair has that pair's address, and is zeros where there is no such pair") {
+  const StubSession session;
+  Binary binary = mapped_binary();
+  std::vector<TensorMap>& maps = binary.entries.front().tensor_maps;
+  maps.back() = maps.front();
+  maps.front().operand = Argument::pair_x;
+  maps.back().operand = Argument::pair_dy;
+  maps.front().pair = maps.back().pair = 1;
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  Launch launch = launch_of(33, 400);
+  launch.pairs.pair[0] = {reinterpret_cast<const void*>(0x100), reinterpret_cast<const void*>(0x200)};
+  launch.pairs.pair[1] = {reinterpret_cast<const void*>(0x300), reinterpret_cast<const void*>(0x400)};
+  stub::record();
+  module->launch(0, launch);
+  const std::vector<stub::TensorMap> made = stub::tensor_maps();
+  REQUIRE(made.size() == 2);
+  CHECK(made[0].address == launch.pairs.pair[1].x);
+  CHECK(made[0].strides == std::vector<unsigned long long>{800});
+  CHECK(made[1].address == launch.pairs.pair[1].dy);
+  CHECK(made[1].strides == std::vector<unsigned long long>{2 * 768});
+  launch.pairs.pair[1] = {};
+  module->launch(0, launch);
+  CHECK(stub::tensor_maps().size() == 2);  // no more
+  CHECK(stub::launches().at(1).arguments.at(1) == std::vector<std::byte>(128));
+}
+
 TEST_CASE("without batch rows a tensor map is zeros, and the driver is not asked for it") {
   const StubSession session;
   const auto module = cuda::open_device(0)->load(shared(mapped_binary()));

@@ -1,0 +1,288 @@
+#pragma once
+
+#include "ring.cuh"
+#include "sddmm.cuh"
+#include "wgmma_fragment.cuh"
+
+// SDDMM on the tensor cores of sm_90a, accumulated in float32, for blocks of 64 and 128 outputs and inputs.
+//
+// dy is A, and x is B. Both are contiguous along the rows and columns of a product and not along k, which is
+// the batch: wgmma transposes them as it reads them. A place of the ring is a chunk of batch rows of dy and,
+// after it, of the blocks of x that a run has, in boxes of 64 features: rows of 128 bytes, one for each batch
+// row. A box that a run lacks is outside of x, and becomes zeros, as do batch rows after the last one.
+//
+// One thread goes through the runs of a worker, the pairs and the chunks, and has the copy engine fill the
+// ring ahead (ring.cuh). Two warpgroups multiply: each has half of the outputs of a run, or, of 64, half of
+// its inputs. While they store a run, the ring is filled with what the next one multiplies.
+//
+// Exact order: as the hardware adds 16 batch rows, in ascending order of pairs and batch rows.
+
+namespace sparsekiln {
+
+/// The ring of a CTA, and what BiasSums asks of stages.
+template <class Config>
+struct SddmmRing {
+  enum : int {
+    kBoxFeatures = 64,
+    kLineBytes = 128,  ///< of a row of a box
+    kBytesBox = Config::chunk * kLineBytes,
+    kBoxesDy = Config::block_out / kBoxFeatures,
+    kBoxesBlock = Config::block_in / kBoxFeatures,
+    kBytesPlace = (kBoxesDy + Config::width * kBoxesBlock) * kBytesBox,
+    kThreads = Warpgroups::kThreads,  ///< that read stages
+  };
+  using Place = RingPlace<Config::stages>;
+  /// The layout of dy.
+  struct RowsDy {
+    __device__ static __forceinline__ unsigned offset(unsigned row, unsigned unit) {
+      return unit / 8 * kBytesBox + row * kLineBytes + (unit % 8 ^ row % 8) * 16;
+    }
+  };
+
+  const unsigned tiles = swizzled_shared();
+  const RingBarriers<Config::stages> barriers;
+
+  __device__ __forceinline__ unsigned dy(int place) const { return tiles + place * kBytesPlace; }
+  __device__ __forceinline__ unsigned x(int place) const { return dy(place) + kBoxesDy * kBytesBox; }
+
+  __device__ static __forceinline__ void sync() { Warpgroups::sync(); }
+  /// That copies do not write to.
+  __device__ static __forceinline__ unsigned free_memory() {
+    __shared__ float memory[2 * kThreads];
+    return static_cast<unsigned>(__cvta_generic_to_shared(memory));
+  }
+};
+
+/// One of the maps.
+template <class... Others>
+__device__ __forceinline__ const TensorMap* map_at(int index, const TensorMap& first,
+                                                   const Others&... others) {
+  if constexpr (sizeof...(others) > 0)
+    if (index > 0) return map_at(index - 1, others...);
+  return &first;
+}
+
+/// Fills the ring: the one thread that queues copies.
+template <class Config>
+class SddmmProducer {
+ public:
+  using Ring = SddmmRing<Config>;
+
+  __device__ __forceinline__ explicit SddmmProducer(const Ring& to) : ring(to) {}
+
+  /// The chunks of a run, of n batch rows of each pair. Maps are of x and dy of each pair that may be.
+  template <class... Maps>
+  __device__ __forceinline__ void load(const BlockRun& run, const typename Config::Table& table, int pairs,
+                                       int n, const Maps&... maps) {
+    int column[Config::width];
+#pragma unroll
+    for (int i = 0; i < Config::width; ++i) column[i] = i < run.blocks ? table.column(run.first + i) : -1;
+#pragma unroll 1
+    for (int pair = 0; pair < pairs; ++pair) {
+      const TensorMap* const map_x = map_at(2 * pair, maps...);
+      const TensorMap* const map_dy = map_at(2 * pair + 1, maps...);
+#pragma unroll 1
+      for (int first = 0; first < n; first += Config::chunk)
+        load_chunk(run.row, column, first, *map_x, *map_dy);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void load_chunk(int row, const int (&column)[Config::width], int first,
+                                             const TensorMap& map_x, const TensorMap& map_dy) {
+    const unsigned full = ring.barriers.full(at.place);
+    ptx::wait_for_phase(ring.barriers.empty(at.place), at.parity ^ 1);
+    ptx::arrive_and_expect(full, Ring::kBytesPlace);
+#pragma unroll
+    for (int box = 0; box < Ring::kBoxesDy; ++box)
+      ptx::copy_box<1>(ring.dy(at.place) + box * Ring::kBytesBox, map_dy,
+                       row * Config::block_out + box * Ring::kBoxFeatures, first, full);
+#pragma unroll
+    for (int box = 0; box < Config::width * Ring::kBoxesBlock; ++box)
+      ptx::copy_box<1>(
+          ring.x(at.place) + box * Ring::kBytesBox, map_x,
+          column[box / Ring::kBoxesBlock] * Config::block_in + box % Ring::kBoxesBlock * Ring::kBoxFeatures,
+          first, full);
+    at.advance();
+  }
+
+  const Ring& ring;
+  typename Ring::Place at = Ring::Place::first();  ///< that is filled next
+};
+
+/// A run as wgmma distributes it over two warpgroups: each has 64 outputs and kColumns inputs.
+template <class Config>
+struct SddmmWgmmaTile {
+  using Ring = SddmmRing<Config>;
+  enum : int {
+    kWarpgroupsIn = 2 / Ring::kBoxesDy,
+    kColumns = Config::width * Config::block_in / kWarpgroupsIn,
+    kSums = kColumns / 2,    ///< of a thread
+    kValues = kColumns / 4,  ///< of a row
+    kRun = Config::run,
+    kStep = 2 * swizzled_unit(Ring::kLineBytes) /
+            16,  ///< 16 batch rows, as descriptors count: in units of 16 bytes
+  };
+  enum : bool { kExchanges = kRun == 4 };
+
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int first_box = kWarpgroupsIn == 2 ? 0 : Warpgroups::own();  ///< of dy
+  const int first_column = kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
+  float sums[kSums];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kSums; ++v) sums[v] = 0;
+  }
+  /// An optimization barrier: nothing reads sums earlier, or writes them later.
+  __device__ __forceinline__ void pin() {
+#pragma unroll
+    for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
+  }
+
+  /// Queues the products of a chunk, dy and x of which are at these addresses, as a group.
+  __device__ __forceinline__ void multiply(unsigned dy, unsigned x) {
+    const unsigned long long a = swizzled_descriptor<Ring::kLineBytes>(dy + first_box * Ring::kBytesBox);
+    const unsigned long long b = swizzled_descriptor<Ring::kLineBytes>(
+        x + first_column / Ring::kBoxFeatures * Ring::kBytesBox, Ring::kBytesBox);
+    ptx::begin_products();
+#pragma unroll
+    for (int step = 0; step < Config::chunk / 16; ++step)
+      ptx::queue_product<Config::operands, 1, 1>(sums, a + step * kStep, b + step * kStep, 1);
+    ptx::commit_products();
+  }
+
+  /// Writes dw of the blocks that the run has.
+  __device__ __forceinline__ void store(const BlockRun& run, typename Config::Output::Element* dw,
+                                        const SddmmEpilogue<Config>& epilogue) {
+    enum : int { kOfBlock = Config::block_out * Config::block_in };
+    const int row = first_box * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int first_block = first_column / Config::block_in;
+    auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
+                     row * Config::block_in + first_column % Config::block_in +
+                     fragment_column<kRun, kExchanges>(lane, 0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < kValues; i += kRun) {
+        float values[kRun];
+#pragma unroll
+        for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, i + v)];
+        if constexpr (kExchanges) {
+          exchange_halves(lane, values[0], values[2]);
+          exchange_halves(lane, values[1], values[3]);
+        }
+        const int column = 4 * i;  // of the four lanes of a row
+        const int block = column / Config::block_in;
+        if (first_block + block >= run.blocks) continue;
+        if constexpr (Config::scales) {
+#pragma unroll
+          for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
+        }
+        auto* const place = to + half * 8 * Config::block_in + block * kOfBlock + column % Config::block_in;
+        add_old(place, values, epilogue);
+        Config::Output::write(place, values);
+      }
+    }
+  }
+};
+
+/// Where a warp that multiplies is in the ring.
+template <class Config>
+class SddmmReader {
+ public:
+  using Ring = SddmmRing<Config>;
+
+  __device__ __forceinline__ explicit SddmmReader(const Ring& from) : ring(from) {}
+
+  /// Waits for the next chunk, queues its products, and calls use(dy); then waits for the products of the
+  /// chunk before, and gives that back.
+  template <class Use>
+  __device__ __forceinline__ void multiply(SddmmWgmmaTile<Config>& tile, Use use) {
+    const unsigned read = ring.barriers.empty(at.place);
+    at.advance();
+    ptx::wait_for_phase(ring.barriers.full(at.place), at.parity);
+    tile.multiply(ring.dy(at.place), ring.x(at.place));
+    use(ring.dy(at.place));
+    ptx::wait_products<1>();
+    if (reads) release(read);
+    reads = true;
+  }
+  /// Waits for all products: sums can be read. Gives everything back.
+  __device__ __forceinline__ void drain(SddmmWgmmaTile<Config>& tile) {
+    ptx::wait_products<0>();
+    tile.pin();
+    if (reads) release(ring.barriers.empty(at.place));
+    reads = false;
+  }
+
+ private:
+  __device__ __forceinline__ void release(unsigned barrier) {
+    if constexpr (Config::has_bias_gradient) __syncwarp();  // all lanes have read dy
+    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
+  }
+
+  const Ring& ring;
+  typename Ring::Place at = Ring::Place::before_first();  ///< that is read
+  bool reads = false;                                     ///< products of this place may be incomplete
+};
+
+/// The work of a worker, of the warps that multiply.
+template <class Config>
+__device__ __forceinline__ void multiply_runs(const typename Config::Table& table, int first, int end,
+                                              int chunks, SddmmReader<Config>& reader,
+                                              typename Config::Output::Element* dw,
+                                              const SddmmEpilogue<Config>& epilogue) {
+#pragma unroll 1
+  for (int item = first; item < end; ++item) {
+    const BlockRun run = table.run(item);
+    const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
+    SddmmWgmmaTile<Config> tile;
+    tile.clear();
+    BiasSums<Config, SddmmRing<Config>> bias;
+    if constexpr (Config::has_bias_gradient) bias.clear();
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      reader.multiply(tile, [&](unsigned dy) {
+        if (Config::has_bias_gradient && sums_dy) bias.add(dy);
+      });
+    reader.drain(tile);
+    if (Config::has_bias_gradient && sums_dy)
+      bias.sum([&](int out, float sum) { store_bias(run, epilogue, out, sum); });
+    tile.store(run, dw, epilogue);
+  }
+}
+
+/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives; run
+/// (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of
+/// each pair in turn, in boxes of a chunk's batch rows and 64 features.
+template <class Config, class... Maps>
+__device__ __forceinline__ void sddmm_wgmma(const ActivationPairs& pairs,
+                                            typename Config::Output::Element* dw, int n, long long, long long,
+                                            long long, const SddmmEpilogue<Config>& epilogue,
+                                            typename Config::Table table, const Maps&... maps) {
+  const int worker = static_cast<int>(blockIdx.x);
+  const int first = table.worker(worker);
+  const int end = table.worker(worker + 1);
+  const SddmmRing<Config> ring;
+  if (threadIdx.x == 0) ring.barriers.make([](int) { return int{Warpgroups::kWarps}; });
+  if constexpr (Config::overlaps) {
+    ptx::wait_for_earlier_launches();
+    ptx::let_next_launch_begin();
+  }
+  __syncthreads();
+  Warpgroups::run(
+      [&] {
+        SddmmProducer<Config> producer(ring);
+#pragma unroll 1
+        for (int item = first; item < end; ++item)
+          producer.load(table.run(item), table, pairs.count, n, maps...);
+      },
+      [&] {
+        SddmmReader<Config> reader(ring);
+        const int chunks = pairs.count * ((n + Config::chunk - 1) / Config::chunk);
+        multiply_runs<Config>(table, first, end, chunks, reader, dw, epilogue);
+      });
+}
+
+}  // namespace sparsekiln
