@@ -15,6 +15,10 @@ CONFIGS = (
     "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster=2",
     "wgmma tile_n=256 stages=3 warps=12",
 )
+CONFIGS_OF_GRAD_WEIGHT = (
+    "wgmma tile_n=64 stages=3 warps=12 rows=2",
+    "wgmma tile_n=128 stages=2 warps=12 rows=2",
+)
 _LEAST_BLOCK = 64
 _LEAST_BATCH = 256
 
@@ -55,12 +59,12 @@ class Kernel:
 
 def wanted(workloads: list[Workload]) -> list[tuple[Workload, str]]:
     """Workloads that wgmma serves, each with each config."""
-    served = [
-        one
-        for one in workloads
-        if one.block >= _LEAST_BLOCK and one.batch >= _LEAST_BATCH and one.operation != "grad_weight"
-    ]  # fmt: skip
-    return [(one, config) for one in served for config in CONFIGS]
+    served = [one for one in workloads if one.block >= _LEAST_BLOCK and one.batch >= _LEAST_BATCH]
+    return [
+        (one, config)
+        for one in served
+        for config in (CONFIGS_OF_GRAD_WEIGHT if one.operation == "grad_weight" else CONFIGS)
+    ]
 
 
 def table(kernels: list[Kernel]) -> list[str]:

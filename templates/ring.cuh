@@ -73,10 +73,8 @@ struct Warpgroups {
     kThreads = 256,  ///< that multiply
     kWarps = kThreads / 32,
   };
-  /// The number of a thread's warpgroup. All lanes say the same, which lets descriptors be uniform.
-  __device__ static __forceinline__ int own() {
-    return __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 128), 0);
-  }
+  /// The number of a thread's warpgroup.
+  __device__ static __forceinline__ int own() { return static_cast<int>(threadIdx.x / 128); }
   /// A barrier of the threads that multiply: the producer is ahead.
   __device__ static __forceinline__ void sync() { ptx::sync_threads<1, kThreads>(); }
 

@@ -2,6 +2,7 @@
 
 #include "ring.cuh"
 #include "sddmm.cuh"
+#include "wgmma_descriptors.cuh"
 #include "wgmma_fragment.cuh"
 
 // SDDMM on the tensor cores of sm_90a, accumulated in float32, for blocks of 64 and 128 outputs and inputs.
@@ -120,15 +121,21 @@ struct SddmmWgmmaTile {
     kSums = kColumns / 2,    ///< of a thread
     kValues = kColumns / 4,  ///< of a row
     kRun = Config::run,
-    kStep = 2 * swizzled_unit(Ring::kLineBytes) /
-            16,  ///< 16 batch rows, as descriptors count: in units of 16 bytes
+    kSteps = Config::chunk / 16,  ///< instructions along the batch rows of a chunk
   };
   enum : bool { kExchanges = kRun == 4 };
 
+  /// A step along dy or x is 16 batch rows.
+  using Descriptors = StepDescriptors<Ring::kLineBytes, kSteps, 2 * swizzled_unit(Ring::kLineBytes) / 16>;
+
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int first_box = kWarpgroupsIn == 2 ? 0 : Warpgroups::own();  ///< of dy
-  const int first_column = kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
   float sums[kSums];
+
+  /// The warpgroup's first box of dy, and its first column of x.
+  __device__ static __forceinline__ int first_box() { return kWarpgroupsIn == 2 ? 0 : Warpgroups::own(); }
+  __device__ static __forceinline__ int first_column() {
+    return kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
+  }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -140,15 +147,12 @@ struct SddmmWgmmaTile {
     for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
   }
 
-  /// Queues the products of a chunk, dy and x of which are at these addresses, as a group.
-  __device__ __forceinline__ void multiply(unsigned dy, unsigned x) {
-    const unsigned long long a = swizzled_descriptor<Ring::kLineBytes>(dy + first_box * Ring::kBytesBox);
-    const unsigned long long b = swizzled_descriptor<Ring::kLineBytes>(
-        x + first_column / Ring::kBoxFeatures * Ring::kBytesBox, Ring::kBytesBox);
+  /// Queues the products of a chunk as a group.
+  __device__ __forceinline__ void multiply(const Descriptors& dy, const Descriptors& x) {
     ptx::begin_products();
 #pragma unroll
-    for (int step = 0; step < Config::chunk / 16; ++step)
-      ptx::queue_product<Config::operands, 1, 1>(sums, a + step * kStep, b + step * kStep, 1);
+    for (int step = 0; step < kSteps; ++step)
+      ptx::queue_product<Config::operands, 1, 1>(sums, dy.of[step], x.of[step], 1);
     ptx::commit_products();
   }
 
@@ -156,10 +160,10 @@ struct SddmmWgmmaTile {
   __device__ __forceinline__ void store(const BlockRun& run, typename Config::Output::Element* dw,
                                         const SddmmEpilogue<Config>& epilogue) {
     enum : int { kOfBlock = Config::block_out * Config::block_in };
-    const int row = first_box * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
-    const int first_block = first_column / Config::block_in;
+    const int row = first_box() * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int first_block = first_column() / Config::block_in;
     auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
-                     row * Config::block_in + first_column % Config::block_in +
+                     row * Config::block_in + first_column() % Config::block_in +
                      fragment_column<kRun, kExchanges>(lane, 0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -193,30 +197,45 @@ class SddmmReader {
  public:
   using Ring = SddmmRing<Config>;
 
-  __device__ __forceinline__ explicit SddmmReader(const Ring& from) : ring(from) {}
+  using Tile = SddmmWgmmaTile<Config>;
+
+  /// Addresses are those of one lane, so that descriptors are uniform.
+  __device__ __forceinline__ explicit SddmmReader(const Ring& from)
+      : ring(from),
+        first_dy(__shfl_sync(0xffffffff, from.dy(0) + Tile::first_box() * Ring::kBytesBox, 0)),
+        first_x(__shfl_sync(0xffffffff,
+                            from.x(0) + Tile::first_column() / Ring::kBoxFeatures * Ring::kBytesBox, 0)) {}
 
   /// Waits for the next chunk, queues its products, and calls use(dy); then waits for the products of the
   /// chunk before, and gives that back.
   template <class Use>
-  __device__ __forceinline__ void multiply(SddmmWgmmaTile<Config>& tile, Use use) {
-    const unsigned read = ring.barriers.empty(at.place);
+  __device__ __forceinline__ void multiply(Tile& tile, Use use) {
     at.advance();
-    ptx::wait_for_phase(ring.barriers.full(at.place), at.parity);
-    tile.multiply(ring.dy(at.place), ring.x(at.place));
+    dy.point_at(first_dy + at.place * Ring::kBytesPlace);
+    x.point_at(first_x + at.place * Ring::kBytesPlace, Ring::kBytesBox);
+    const unsigned full = ring.barriers.full(at.place);
+    const unsigned empty = computed_here(ring.barriers.empty(at.place));
+    // NOTES: twice, since ptxas moves descriptors to the products past the first branch, if there are many
+    // sums (13.0; bench/sass.py).
+    ptx::wait_for_phase(full, at.parity);
+    ptx::wait_for_phase(full, at.parity);
+    tile.multiply(dy, x);
     use(ring.dy(at.place));
     ptx::wait_products<1>();
-    if (reads) release(read);
-    reads = true;
+    if (read != kNothing) release(read);
+    read = empty;
   }
   /// Waits for all products: sums can be read. Gives everything back.
-  __device__ __forceinline__ void drain(SddmmWgmmaTile<Config>& tile) {
+  __device__ __forceinline__ void drain(Tile& tile) {
     ptx::wait_products<0>();
     tile.pin();
-    if (reads) release(ring.barriers.empty(at.place));
-    reads = false;
+    if (read != kNothing) release(read);
+    read = kNothing;
   }
 
  private:
+  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+
   __device__ __forceinline__ void release(unsigned barrier) {
     if constexpr (Config::has_bias_gradient) __syncwarp();  // all lanes have read dy
     if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
@@ -224,7 +243,11 @@ class SddmmReader {
 
   const Ring& ring;
   typename Ring::Place at = Ring::Place::before_first();  ///< that is read
-  bool reads = false;                                     ///< products of this place may be incomplete
+  const unsigned first_dy;
+  const unsigned first_x;
+  typename Tile::Descriptors dy;  ///< of the chunk that is multiplied next
+  typename Tile::Descriptors x;
+  unsigned read = kNothing;  ///< where to say that what the queued products read is free
 };
 
 /// The work of a worker, of the warps that multiply.

@@ -20,6 +20,43 @@
 
 namespace sparsekiln {
 
+/// The descriptors of one chunk: for each step of 32 bytes along k, and each 64 batch rows of a warpgroup.
+template <class Config, int kSteps, int kSubtiles>
+class ChunkDescriptors {
+ public:
+  using Rings = TmaRings<Config>;
+  enum : int {
+    kSubtileBytes = 64 * Rings::kLineBytes,
+    kStepX = 32 / 16,
+    kStepW = Config::by_columns ? 2 * swizzled_unit(Rings::kLineBytes) / 16 : int{kStepX},
+  };
+
+  StepDescriptors<Rings::kLineBytes, kSteps, kStepX> x[kSubtiles];
+  StepDescriptors<Rings::kLineBytes, kSteps, kStepW> w[kSubtiles];
+
+  /// For the calling warpgroup. For W a lane for each subtile, so that ptxas does not know that addresses are
+  /// the same.
+  __device__ __forceinline__ explicit ChunkDescriptors(const Rings& rings)
+      : first_x(__shfl_sync(0xffffffff, rings.x(0) + Warpgroups::own() * (kSubtiles * kSubtileBytes), 0)) {
+#pragma unroll
+    for (int i = 0; i < kSubtiles; ++i) first_w[i] = __shfl_sync(0xffffffff, rings.w(0), i);
+  }
+
+  __device__ __forceinline__ void point_x_at(int place) {
+#pragma unroll
+    for (int i = 0; i < kSubtiles; ++i) x[i].point_at(first_x + place * Rings::kBytesX + i * kSubtileBytes);
+  }
+  __device__ __forceinline__ void point_w_at(int place) {
+#pragma unroll
+    for (int i = 0; i < kSubtiles; ++i)
+      w[i].point_at(first_w[i] + place * Rings::kBytesW, Config::by_columns ? int{Rings::kBytesBox} : 0);
+  }
+
+ private:
+  const unsigned first_x;
+  unsigned first_w[kSubtiles];
+};
+
 /// The output tiles of a main loop, kRows of them, as wgmma distributes them over two warpgroups: each has
 /// kSubtiles × 64 batch rows and all outputs (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts":
 /// D of m64nNk16).
@@ -48,7 +85,7 @@ struct WgmmaTile {
 
   const int lane = static_cast<int>(threadIdx.x % 32);
   /// The first batch row of the warpgroup.
-  const int first_row = static_cast<int>(threadIdx.x / 128) * kSubtiles * kSubtileRows;
+  const int first_row = Warpgroups::own() * kSubtiles * kSubtileRows;
   Sum sums[kRows][kSubtiles][kSums];
   Sum products[kPromotes ? int{kSubtiles} : 1][kSums];  ///< of a chunk, before they are added to sums
 
@@ -86,7 +123,7 @@ struct WgmmaTile {
       ptx::pin(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]);
   }
 
-  using Descriptors = WgmmaDescriptors<Config, kSteps, kSubtiles>;
+  using Descriptors = ChunkDescriptors<Config, kSteps, kSubtiles>;
 
   /// Queues the products of a chunk as a group.
   __device__ __forceinline__ void multiply(const Descriptors& chunk, int row) {
@@ -120,7 +157,7 @@ struct WgmmaTile {
 #pragma unroll
       for (int subtile = 0; subtile < kSubtiles; ++subtile)
         ptx::queue_product<Config::operands, Config::by_columns>(
-            into[subtile], chunk.x[step][subtile], chunk.w[step][subtile], !kPromotes || step > 0);
+            into[subtile], chunk.x[subtile].of[step], chunk.w[subtile].of[step], !kPromotes || step > 0);
     ptx::commit_products();
   }
 };

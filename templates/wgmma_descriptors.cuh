@@ -1,8 +1,5 @@
 #pragma once
 
-#include "tma_rings.cuh"
-#include "wgmma_fragment.cuh"
-
 // Descriptors of wgmma's operands in the stages of shared memory (PTX ISA, "Matrix-descriptor Format").
 //
 // NOTES: a wgmma takes its two descriptors from four uniform registers in a row. Left alone, ptxas makes them
@@ -12,6 +9,19 @@
 // product has a pair of its own, since one that two products share is copied for the second.
 
 namespace sparsekiln {
+
+/// Bytes of eight rows of `line_bytes`, within which units of 16 bytes are exchanged.
+__device__ constexpr int swizzled_unit(int line_bytes) { return 8 * line_bytes; }
+
+/// A descriptor of swizzled rows of 128 bytes, or of 64. Eight rows are followed by the next eight; where
+/// rows are not along k, the next kLineBytes of their matrix are `ahead` bytes ahead (PTX ISA,
+/// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
+template <int kLineBytes>
+__device__ __forceinline__ unsigned long long swizzled_descriptor(unsigned shared, int ahead = 0) {
+  constexpr unsigned long long kSwizzled = (kLineBytes == 128 ? 1ull : 2ull) << 62;
+  constexpr unsigned long long kUnit = swizzled_unit(kLineBytes);
+  return kSwizzled | kUnit / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
+}
 
 /// The value, which the compiler then takes for unknown, and computes here rather than where it is used.
 __device__ __forceinline__ unsigned computed_here(unsigned value) {
@@ -23,51 +33,17 @@ __device__ __forceinline__ unsigned long long computed_here(unsigned long long v
   return value;
 }
 
-/// The descriptors of one chunk: for each step of 32 bytes along k, and each 64 batch rows of a warpgroup.
-template <class Config, int kSteps, int kSubtiles>
-class WgmmaDescriptors {
- public:
-  using Rings = TmaRings<Config>;
+/// The descriptors of a chunk's steps along k, each of them kStep after the one before, in units of 16 bytes
+/// as descriptors count. A lane's address is that of all lanes, so that descriptors are uniform.
+template <int kLineBytes, int kSteps, int kStep>
+struct StepDescriptors {
+  unsigned long long of[kSteps];
 
-  unsigned long long x[kSteps][kSubtiles];
-  unsigned long long w[kSteps][kSubtiles];
-
-  /// For the calling warpgroup. Addresses are values of one lane, so that descriptors are uniform; for W a
-  /// lane for each subtile, so that ptxas does not know that they are the same.
-  __device__ __forceinline__ explicit WgmmaDescriptors(const Rings& rings)
-      : first_x(__shfl_sync(0xffffffff, rings.x(0) + threadIdx.x / 128 * (kSubtiles * kSubtileBytes), 0)) {
+  __device__ __forceinline__ void point_at(unsigned shared, int ahead = 0) {
+    const unsigned long long first = computed_here(swizzled_descriptor<kLineBytes>(shared, ahead));
 #pragma unroll
-    for (int i = 0; i < kSubtiles; ++i) first_w[i] = __shfl_sync(0xffffffff, rings.w(0), i);
+    for (int step = 0; step < kSteps; ++step) of[step] = computed_here(first + step * kStep);
   }
-
-  __device__ __forceinline__ void point_x_at(int place) {
-    const unsigned long long first =
-        computed_here(swizzled_descriptor<Rings::kLineBytes>(first_x + place * Rings::kBytesX));
-#pragma unroll
-    for (int i = 0; i < kSteps * kSubtiles; ++i)
-      x[i / kSubtiles][i % kSubtiles] =
-          computed_here(first + i / kSubtiles * kAlongRows + i % kSubtiles * (kSubtileBytes / 16));
-  }
-  __device__ __forceinline__ void point_w_at(int place) {
-#pragma unroll
-    for (int i = 0; i < kSubtiles; ++i) {
-      const unsigned long long first = computed_here(swizzled_descriptor<Rings::kLineBytes>(
-          first_w[i] + place * Rings::kBytesW, Config::by_columns ? int{Rings::kBytesBox} : 0));
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) w[step][i] = computed_here(first + step * kStepW);
-    }
-  }
-
- private:
-  enum : int {
-    kSubtileBytes = 64 * Rings::kLineBytes,
-    // From one step to the next, as descriptors count: in units of 16 bytes.
-    kAlongRows = 32 / 16,
-    kStepW = Config::by_columns ? 2 * swizzled_unit(Rings::kLineBytes) / 16 : int{kAlongRows},
-  };
-
-  const unsigned first_x;
-  unsigned first_w[kSubtiles];
 };
 
 }  // namespace sparsekiln

@@ -2,22 +2,9 @@
 
 #include "ptx_mma.cuh"
 
-// How wgmma reads shared memory, and which sums a thread has.
+// Which sums of a wgmma a thread has.
 
 namespace sparsekiln {
-
-/// Bytes of eight rows of `line_bytes`, within which units of 16 bytes are exchanged.
-__device__ constexpr int swizzled_unit(int line_bytes) { return 8 * line_bytes; }
-
-/// A descriptor of swizzled rows of 128 bytes, or of 64. Eight rows are followed by the next eight; where
-/// rows are not along k, the next kLineBytes of their matrix are `ahead` bytes ahead (PTX ISA,
-/// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
-template <int kLineBytes>
-__device__ __forceinline__ unsigned long long swizzled_descriptor(unsigned shared, int ahead = 0) {
-  constexpr unsigned long long kSwizzled = (kLineBytes == 128 ? 1ull : 2ull) << 62;
-  constexpr unsigned long long kUnit = swizzled_unit(kLineBytes);
-  return kSwizzled | kUnit / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
-}
 
 /// A thread's sums of 64 rows are of two rows, eight apart, in turn (PTX ISA, "Register Fragments and Shared
 /// Memory Matrix Layouts": D of m64nNk16). Where value `i` of one of them is among the sums.

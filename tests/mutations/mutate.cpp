@@ -349,6 +349,15 @@ std::vector<Mutation> all_places(std::string_view ptx, std::size_t begin, std::s
   return found;
 }
 
+/// An instruction that stands twice in succession is left out twice, since either one covers the other.
+void join_repeated(std::vector<Mutation>& found) {
+  for (std::size_t i = 0; i + 1 < found.size(); ++i) {
+    if (found[i].before != found[i + 1].before) continue;
+    found[i].ptx = *replaced(found[i].ptx, found[i].before, found[i].after);
+    found.erase(found.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+}
+
 }  // namespace
 
 std::string_view name(Fault fault) {
@@ -395,6 +404,7 @@ std::string_view name(Fault fault) {
 
 std::vector<Mutation> mutations(std::string_view ptx, Fault fault) {
   std::vector<Mutation> found = all_places(ptx, 0, ptx.size(), fault);
+  if (fault == Fault::phase_not_awaited) join_repeated(found);
   if (fault == Fault::barrier_removed && !found.empty()) found.pop_back();
   if (fault == Fault::phase_not_awaited && found.size() > 2) found.erase(found.begin() + 1);
   if (fault == Fault::edge_guard_dropped)

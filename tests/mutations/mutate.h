@@ -65,7 +65,7 @@ struct Mutation {
 /// the copies with an edge is taken, the main loop's: a worker's first chunks need not be of the last column.
 /// Where there are two rings, the second wait for an mbarrier is left out, that for a place of a block: there
 /// are as many for each tile of x as are read with it, so that the wait for the place of the tile, which
-/// comes first, covers it.
+/// comes first, covers it. A wait that stands twice is left out twice.
 [[nodiscard]] std::vector<Mutation> mutations(std::string_view ptx, Fault fault);
 
 /// The same in one of the kernels of a launch, one that has no loop over batch tiles: all of its barriers.
