@@ -160,7 +160,9 @@ __device__ __forceinline__ float word_of(int sum) { return __int_as_float(sum); 
 __device__ __forceinline__ void take_word(float& sum, float word) { sum = word; }
 __device__ __forceinline__ void take_word(int& sum, float word) { sum = __float_as_int(word); }
 __device__ __forceinline__ void add_word(float& sum, float word) { sum += word; }
-__device__ __forceinline__ void add_word(int& sum, float word) { sum += __float_as_int(word); }
+__device__ __forceinline__ void add_word(int& sum, float word) {
+  sum = static_cast<int>(static_cast<unsigned>(sum) + __float_as_uint(word));  // wraps around
+}
 
 /// Adds the residual and beta · y to consecutive outputs of one batch row, the first of which is written to
 /// `y`.

@@ -7,11 +7,13 @@
 
 namespace sparsekiln {
 
-/// Operand types: how fragments are converted, which instruction multiplies them, and the type of sums.
-/// `unpack` returns the lower of the two elements in a word.
+/// Operand types: how fragments are converted, which instruction multiplies them, the type of sums, and after
+/// how many elements of k CUDA cores add up what tensor cores have summed, at the latest (kPromoted; 0:
+/// never). `unpack` returns the lower of the two elements in a word.
 struct F16Product {
   using Element = unsigned short;
   using Sum = float;
+  enum : int { kPromoted = 0 };
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_f16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return ptx::unpack_f16(bits); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
@@ -23,6 +25,7 @@ struct F16Product {
 struct Bf16Product {
   using Element = unsigned short;
   using Sum = float;
+  enum : int { kPromoted = 0 };
   __device__ static __forceinline__ unsigned pack(float low, float high) { return ptx::pack_bf16(low, high); }
   __device__ static __forceinline__ float unpack(unsigned bits) { return __uint_as_float(bits << 16); }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
@@ -34,6 +37,7 @@ struct Bf16Product {
 struct Tf32Product {
   using Element = float;
   using Sum = float;
+  enum : int { kPromoted = 0 };
   __device__ static __forceinline__ unsigned convert(unsigned word) { return ptx::round_tf32(word); }
   __device__ static __forceinline__ void mma(float (&accumulators)[4], const unsigned (&a)[4],
                                              const unsigned (&b)[2]) {
@@ -109,12 +113,14 @@ struct E5m2Product : Float8Product {
 struct I8Product {
   using Element = signed char;
   using Sum = int;
+  enum : int { kPromoted = 0 };
   /// The bits of an int.
   __device__ static __forceinline__ float widen(unsigned byte) {
     return __int_as_float(static_cast<signed char>(byte));
   }
   __device__ static __forceinline__ int multiply_add(float a, float b, int sum) {
-    return sum + __float_as_int(a) * __float_as_int(b);
+    const auto product = static_cast<unsigned>(__float_as_int(a) * __float_as_int(b));
+    return static_cast<int>(static_cast<unsigned>(sum) + product);
   }
   __device__ static __forceinline__ unsigned convert(unsigned word) { return word; }
   __device__ static __forceinline__ void mma(int (&accumulators)[4], const unsigned (&a)[4],

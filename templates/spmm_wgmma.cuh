@@ -79,9 +79,9 @@ struct WgmmaTile {
   using Sum = typename Config::Product::Sum;
   enum : bool {
     kExchanges = Config::by_columns && kRun == 4,
-    kPromotes =
-        int{Config::operands} == int{ptx::kWgmmaE4m3} || int{Config::operands} == int{ptx::kWgmmaE5m2},
+    kPromotes = Config::Product::kPromoted != 0,
   };
+  static_assert(!kPromotes || int{Rings::kDepth} <= int{Config::Product::kPromoted}, "sums of a chunk");
 
   const int lane = static_cast<int>(threadIdx.x % 32);
   /// The first batch row of the warpgroup.
@@ -177,12 +177,16 @@ class TmaReader {
 
   __device__ __forceinline__ explicit TmaReader(const Rings& from) : rings(from), chunk(from) {}
 
-  /// Waits for the next chunk and queues its products; then waits for those of the chunk before, and gives
-  /// back what only they read.
+  /// Waits for the next chunk and queues its products; then waits for those of the chunk before, or, if they
+  /// are added to sums, for its own, and gives back what only they read.
   __device__ __forceinline__ void multiply(Tile& tile) {
     w.advance();
     chunk.point_w_at(w.place);
     if constexpr (Config::rows == 1) next_x();
+    if constexpr (kReleasesAtOnce) {
+      read_w = computed_here(empty_w());
+      read_x = computed_here(rings.empty_x(x.place));
+    }
     ptx::wait_for_phase(rings.full_w(w.place), w.parity);
     Step step{0};
     if constexpr (Config::rows > 1) step.bits = rings.steps[w.place];
@@ -193,20 +197,25 @@ class TmaReader {
     }
     tile.multiply(chunk, step.tile());
     ptx::wait_products<Tile::kPromotes ? 0 : 1>();
-    if constexpr (Tile::kPromotes) tile.promote(step.tile());
     if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
-    if (read_w != kNothing) {
+    if constexpr (kReleasesAtOnce) {
       release_w(read_w);
-      if (!same_x) release_x(read_x);
+      release_x(read_x);
+    } else {
+      if (read_w != kNothing) {
+        release_w(read_w);
+        if (!same_x) release_x(read_x);
+      }
+      read_w = empty_w();
+      read_x = rings.empty_x(x.place);
     }
-    read_w = empty_w();
-    read_x = rings.empty_x(x.place);
+    if constexpr (Tile::kPromotes) tile.promote(step.tile());
   }
   /// Waits for all products: sums can be read. Gives everything back.
   __device__ __forceinline__ void drain(Tile& tile) {
-    ptx::wait_products<0>();
+    if constexpr (!Tile::kPromotes) ptx::wait_products<0>();
     tile.pin();
-    if (read_w == kNothing) return;
+    if (kReleasesAtOnce || read_w == kNothing) return;
     release_w(read_w);
     release_x(read_x);
     read_w = kNothing;
@@ -214,6 +223,8 @@ class TmaReader {
 
  private:
   enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+  /// Products of a chunk are complete before those of the next one are queued, and no other reads its tile.
+  enum : bool { kReleasesAtOnce = Tile::kPromotes && Config::rows == 1 };
 
   __device__ __forceinline__ void next_x() {
     x.advance();

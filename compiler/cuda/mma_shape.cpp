@@ -175,16 +175,17 @@ void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, co
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
   shape.chunk_units = std::min(kLargestChunk, units * (tiles_of(problem, config) == 1 ? kMostBlocks : 1));
   if (shape.chunk_units < 2)
-    refuse(config,
-           fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
-                       "core's k; {} would work",
-                       config.rows > 1        ? fmt::format("rows={}", config.rows)
-                       : problem.epilogue.glu ? "a glu pair"
-                                              : "an LSTM's cell",
-                       problem.block.in,
-                       config.rows > 1
-                           ? "rows=1"
-                           : fmt::format("blocks of {} inputs, or f32,", 32 / size_of(problem.dtype))));
+    refuse(
+        config,
+        fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
+                    "core's k; {} would work",
+                    config.rows > 1        ? fmt::format("rows={}", config.rows)
+                    : problem.epilogue.glu ? "a glu pair"
+                                           : "an LSTM's cell",
+                    problem.block.in,
+                    config.rows > 1 ? "rows=1"
+                                    : fmt::format("blocks of {} inputs, or {},", 32 / size_of(problem.dtype),
+                                                  size_of(problem.dtype) == 1 ? "variant simt" : "f32")));
   const std::int32_t least_units = std::max(2, units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;

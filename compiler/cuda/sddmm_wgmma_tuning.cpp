@@ -13,7 +13,8 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
   costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
   costs.shared_bytes = shape.shared_bytes + shape.static_bytes;
   costs.full_rate = true;
-  costs.group_products = std::int64_t{instructions} * shape.columns / 8 * 4;  // as many m16n8k16
+  costs.product_tiles = shape.columns / 8;
+  costs.group_products = std::int64_t{4} * instructions;  // of the four warps of a warpgroup
   costs.group_shared_bytes = std::int64_t{instructions} * (64 + shape.columns) * 32;
   costs.chunk_shared_bytes = shape.stage_bytes;
   costs.begin = kWarps * 100;

@@ -12,10 +12,11 @@ namespace sparsekiln::cuda {
 namespace {
 
 void validate(const Spmm& problem, const Target& target) {
+  const std::string_view instead = fallback_variant(problem, target);
   if (problem.weights() > 1)
     refuse(fmt::format(
         "variant stream multiplies with one weight, and epilogue {} has {}; variant {} would work",
-        to_string(problem.epilogue), problem.weights(), problem.ieee() ? "simt" : "mma"));
+        to_string(problem.epilogue), problem.weights(), instead));
   if (problem.by_columns())
     refuse(fmt::format("variant stream computes forward, not {}; variant mma, or simt with f32, would work",
                        name(problem.operation)));
@@ -24,9 +25,9 @@ void validate(const Spmm& problem, const Target& target) {
         "variant stream reads batch-major activations, not {}; variant mma, or simt with f32, would "
         "work",
         name(problem.order)));
-  const char* const instead = problem.ieee() ? "simt" : "mma";
   if (operand_of(problem.dtype).empty())
-    refuse(fmt::format("variant stream does not read {}; variant mma would work", name(problem.dtype)));
+    refuse(
+        fmt::format("variant stream does not read {}; variant {} would work", name(problem.dtype), instead));
   if (problem.cut_in != 0 || problem.cut_out != 0)
     refuse(fmt::format("variant stream computes whole blocks, not {} to {} features; variant {} would work",
                        problem.in_features(), problem.out_features(), instead));
@@ -39,7 +40,7 @@ void validate(const Spmm& problem, const Target& target) {
   if (!problem.ieee()) require_tensor_cores(problem, target);  // else by CUDA cores
   if (problem.gathers())
     refuse(fmt::format("variant stream computes linear layers, no convolutions; variant {} would work",
-                       problem.ieee() ? "simt" : "mma"));
+                       instead));
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {

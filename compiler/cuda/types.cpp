@@ -28,9 +28,15 @@ std::string_view activation_of(Activation activation) { return row_of(activation
 
 bool on_cuda_cores(const Computation& problem, const Target& target) {
   if (problem.ieee()) return true;
+  // A glu pair multiplies block by block, with instructions for 32 inputs.
+  const std::int32_t least_inputs = problem.epilogue.glu ? 32 : 16;
   return size_of(problem.dtype) == 1 &&
          (target.compute_capability() < element(problem.dtype).cuda.least_capability ||
-          problem.block.in < 16);
+          problem.block.in < least_inputs);
+}
+
+std::string_view fallback_variant(const Computation& problem, const Target& target) {
+  return on_cuda_cores(problem, target) ? "simt" : "mma";
 }
 
 void require_mma(const Computation& problem, const Target& target) {
@@ -50,7 +56,7 @@ void require_tensor_cores(const Computation& problem, const Target& target) {
       fmt::format("{} is for sm_{} and later, not for {}: its tensor cores {}; {}f16, or f32 with math ieee, "
                   "would work",
                   problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), least, target.arch,
-                  target.compute_capability() < 80 ? "have only f16" : "do not have it",
+                  size_of(problem.dtype) == 1 ? "have no m16n8k32 of it" : "have only f16",
                   size_of(problem.dtype) == 1 ? "variant simt, " : ""));
 }
 

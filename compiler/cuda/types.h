@@ -18,8 +18,10 @@ namespace sparsekiln::cuda {
 /// Throws `invalid_argument`, with what would work, where CUDA kernels do not compute with an element type.
 void require_types(const Computation& problem, const Target& target);
 /// Whether CUDA cores multiply a problem's operands: float32 with math ieee, and those of 8 bits that tensor
-/// cores do not have, or of which blocks have less than the 16 bytes of inputs that these take.
+/// cores do not have, or of which blocks have less inputs than these take: 16, or 32 of a glu pair.
 [[nodiscard]] bool on_cuda_cores(const Computation& problem, const Target& target);
+/// The name of the variant that computes what others refuse: simt on CUDA cores, otherwise mma.
+[[nodiscard]] std::string_view fallback_variant(const Computation& problem, const Target& target);
 /// Throws `invalid_argument`, with what would work, where variant mma does not compute a problem: one in IEEE
 /// float32, or one whose type the tensor cores of the target do not have.
 void require_mma(const Computation& problem, const Target& target);

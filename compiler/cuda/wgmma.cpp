@@ -14,7 +14,6 @@ namespace {
 
 void validate(const Spmm& problem, const Target& target) {
   require_wgmma(problem, problem.weight_block(), target);
-  require_wgmma(!problem.ieee(), "variant wgmma computes f32 with math tf32, not ieee");
   require_wgmma(size_of(problem.dtype) == 2 || !problem.by_columns(),
                 "wgmma reads blocks by columns only where their elements have 16 bits");
   require_wgmma(

@@ -4,6 +4,7 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <sparsekiln/error.h>
 
 #include "compiler/cuda/refusal.h"
 
@@ -20,10 +21,18 @@ void require_wgmma(bool works, std::string_view why) {
 
 std::int32_t wgmma_operands_of(DType type) {
   constexpr std::array kOperands{DType::f16, DType::bf16, DType::f32, DType::e4m3, DType::e5m2, DType::i8};
-  return static_cast<std::int32_t>(std::find(kOperands.begin(), kOperands.end(), type) - kOperands.begin());
+  const auto* const found = std::find(kOperands.begin(), kOperands.end(), type);
+  if (found == kOperands.end())
+    throw Error(ErrorKind::internal, fmt::format("wgmma has no operands of {}", name(type)));
+  return static_cast<std::int32_t>(found - kOperands.begin());
 }
 
 void require_wgmma(const Computation& problem, BlockShape block, const Target& target) {
+  if (problem.ieee())
+    refuse(
+        "variant wgmma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that "
+        "precision "
+        "will do, would work");
   require_wgmma(target.compute_capability() == 90,
                 fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
   require_wgmma(block.out % kLeastBlock == 0 && block.in % kLeastBlock == 0,

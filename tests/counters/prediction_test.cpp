@@ -103,6 +103,14 @@ std::vector<Launch> launches() {
                     kHalf,
                     "sm_90:4",
                     "mma tile_n=64 warps=4 stages=3 rows=4 table=global"});
+  const auto grad_weight = [&](BlockShape block, std::int64_t n, DType dtype, const char* config) {
+    result.push_back({Operation::grad_weight, block, n, {dtype, Math::ieee}, "sm_90:4", config});
+  };
+  grad_weight({128, 128}, 512, DType::f16, "wgmma tile_n=64 stages=4 warps=12 rows=2");
+  grad_weight({128, 64}, 300, DType::bf16, "wgmma tile_n=128 stages=3 warps=12 rows=1");
+  grad_weight({64, 64}, 200, DType::f16, "wgmma tile_n=64 stages=3 warps=12 rows=2");
+  grad_weight({64, 64}, 70, DType::f16, "wgmma tile_n=64 stages=4 warps=12 rows=4");
+  grad_weight({64, 128}, 1000, DType::bf16, "wgmma tile_n=128 stages=2 warps=12 rows=2");
   return result;
 }
 

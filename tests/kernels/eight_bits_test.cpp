@@ -137,6 +137,7 @@ const std::vector<Form> kForms = {
      .cut_in = 5,
      .cut_out = 3,
      .alignment = 8},
+    {.block = {16, 16}, .batch = 9, .epilogue = {.activation = Activation::silu, .glu = true}, .result = 2},
     {.block = {64, 64}, .batch = 130, .config = "wgmma warps=12 tile_n=128 stages=3"},
     {.block = {128, 128},
      .batch = 200,
@@ -255,6 +256,50 @@ TEST_CASE("convolutions of 8-bit types are right") {
     parts.push_back({std::string(name(dtype)), layout, options, run});
   }
   run_table(parts);
+}
+
+TEST_CASE("every element of 8 bits is what its format says, in every variant") {
+  constexpr BlockShape kBlock{64, 128};
+  const Layout layout = patterns::block_diagonal(1, 1, 1);
+  for (const DType dtype : kTypes)
+    for (const char* const config :
+         {"", "simt tile_n=16 tile_out=2 stages=2 warps=4 table=global",
+          "mma tile_n=64 stages=2 warps=4 operand_a=w table=global", "wgmma warps=12 tile_n=128 stages=2"}) {
+      const Form form{
+          .block = kBlock, .batch = 256, .result = element(dtype).integer ? 0 : 2, .config = config};
+      const Options options = options_of(form, dtype, layout);
+      if (!has(form, dtype, *options.out_dtype)) continue;
+      CAPTURE(name(dtype));
+      CAPTURE(config);
+      const Problem problem = make_problem(layout, options);
+      // A batch row has one of all elements, in turn at each input that W takes unchanged, and is 0
+      // elsewhere.
+      HostInputs inputs = make_inputs(problem, form.batch, Inputs::small_integers, 1);
+      std::ranges::fill(inputs.x, std::byte{0});
+      std::ranges::fill(inputs.w, std::byte{0});
+      for (std::int64_t n = 0; n < form.batch; ++n)
+        inputs.x[static_cast<std::size_t>(n * inputs.x_stride + n % kBlock.out)] = static_cast<std::byte>(n);
+      for (std::int64_t i = 0; i < kBlock.out; ++i) store(dtype, 1.0, inputs.w.data(), i * kBlock.in + i);
+      const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
+      CHECK_MESSAGE(result.ok, result.first_failure);
+    }
+}
+
+TEST_CASE("a kernel of 8-bit types serves all batches up to a bound") {
+  const Layout layout = patterns::random(4, 5, 0.6, 7);
+  for (const DType dtype : kTypes) {
+    CAPTURE(name(dtype));
+    Options options = Suite::current().options({32, 32}, Batch::up_to(100), {dtype});
+    options.out_dtype = element(dtype).integer ? DType::i32 : DType::f32;
+    const Kernel kernel = compile(layout, options);
+    const Problem problem = make_problem(layout, options);
+    for (const std::int64_t n : {0, 1, 31, 100}) {
+      CAPTURE(n);
+      const CheckResult result =
+          launch_and_check(kernel, problem, make_inputs(problem, n, Inputs::small_integers, 3));
+      CHECK_MESSAGE(result.ok, result.first_failure);
+    }
+  }
 }
 
 TEST_CASE("sums of 8-bit integers are exact where no float32 holds them, and converted once") {

@@ -146,6 +146,12 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
                    4);
   check_all_caught(make_subject(DType::bf16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 rows=2"),
                    {Fault::arrival_removed, Fault::phase_changed, Fault::product_wait_off_by_one}, 6);
+  // Where CUDA cores add products to sums.
+  check_all_caught(make_subject(DType::e4m3, {64, 64}, "wgmma tile_n=128 warps=12 stages=3"),
+                   {Fault::product_fence_removed, Fault::product_wait_off_by_one, Fault::product_wait_removed,
+                    Fault::product_commit_removed, Fault::product_dropped, Fault::arrival_removed,
+                    Fault::accumulator_swapped},
+                   4);
   check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=6 cluster=2"),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
                     Fault::expected_bytes_off, Fault::cluster_left_early},

@@ -30,7 +30,10 @@ TEST_CASE("problems that wgmma does not compute are refused, and mma would work"
   refused(nothing, "not for sm_80", {Target::Kind::cuda, "sm_80", 6});
   refused(nothing, "not for sm_100", {Target::Kind::cuda, "sm_100", 6});
   refused([](Problem& problem) { problem.block = {32, 64}; }, "multiples of 64");
-  refused([](Problem& problem) { problem.dtype = problem.out_dtype = DType::f32; }, "math tf32, not ieee");
+  Problem ieee = mma_problem({64, 64}, 256, kHalf);
+  ieee.dtype = ieee.out_dtype = DType::f32;
+  CHECK(refusal(ieee, kHopper, wgmma_config(128, 4)).find("math tf32, not ieee; variant simt") !=
+        std::string::npos);
   refused(
       [](Problem& problem) {
         problem = mma_problem({64, 64}, 256, kTf32);
@@ -151,6 +154,26 @@ TEST_CASE("kernels of wgmma compile without spills and without waits that are no
           if (outputs * tile_n > (types.dtype == DType::e4m3 ? 96 : 128) * 256) continue;
           compile_clean(problem, wgmma_config(tile_n, 3));
         }
+}
+
+TEST_CASE("products of 8-bit floats are added to sums in float32 after each chunk, others never" *
+          need_nvrtc()) {
+  const auto additions = [](const Problem& problem) {
+    const Source source = emit_plan(problem, kHopper, {{problem.batch.bound(), wgmma_config(128, 3)}});
+    const std::string ptx = find_nvrtc()->compile(source.text, "sm_90a").ptx;
+    std::int64_t found = 0;
+    for (std::size_t at = ptx.find("add.f32"); at != ptx.npos; at = ptx.find("add.f32", at + 1)) ++found;
+    return found;
+  };
+  for (const BlockShape block : {BlockShape{64, 64}, BlockShape{128, 128}}) {
+    CAPTURE(to_string(block));
+    // A thread has half as many sums as the block has outputs. One loop goes through chunks. Another one adds
+    // the parts of rows, of all types.
+    const std::int64_t of_parts = additions(mma_problem(block, 128, kHalf));
+    for (const DType type : {DType::e4m3, DType::e5m2})
+      CHECK(additions(mma_problem(block, 128, {type, DType::bf16})) == of_parts + block.out / 2);
+    CHECK(additions(mma_problem(block, 128, kI8)) == 0);
+  }
 }
 
 TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile without spills" *
