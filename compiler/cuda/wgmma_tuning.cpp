@@ -27,8 +27,9 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   // Descriptors of each subtile of a warpgroup; where there are several tiles, which one a chunk is of.
   costs.chunk = kWarps * (61 + 17.0 * subtiles * steps / 8 + if_it(config.rows > 1, 19) + shape.products);
   costs.item = kWarps * 1.6 * shape.sums;
-  // By columns, lanes exchange values.
-  const double stored = if_it(problem.out_dtype != DType::f32, 0.9) + if_it(problem.by_columns(), 3.7);
+  // By columns, lanes exchange values; ints are converted, or moved to where floats are.
+  const double stored = if_it(problem.out_dtype != DType::f32, 0.9) + if_it(problem.by_columns(), 3.7) +
+                        if_it(problem.dtype == DType::i8, 1);
   costs.entries =
       kWarps * shape.sums * (stored + value_costs(problem) / problem.weights()) * kEntries / config.tile_n;
   costs.part = kWarps * (31 + 1.4 * shape.sums);

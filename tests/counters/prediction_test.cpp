@@ -103,6 +103,13 @@ std::vector<Launch> launches() {
                     kHalf,
                     "sm_90:4",
                     "mma tile_n=64 warps=4 stages=3 rows=4 table=global"});
+  constexpr Types kE4m3{DType::e4m3, Math::ieee};
+  constexpr Types kI8{DType::i8, Math::ieee};
+  forward({64, 128}, 256, kE4m3, "sm_90:4", "wgmma tile_n=128 stages=4 warps=12");
+  forward({128, 64}, 300, kE4m3, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 rows=2");
+  forward({64, 128}, 256, kI8, "sm_90:4", "wgmma tile_n=256 stages=4 warps=12");
+  forward({64, 64}, 64, kE4m3, "sm_89:4", "mma tile_n=64 warps=4 stages=3");
+  forward({32, 32}, 64, kI8, "sm_80:4", "mma tile_n=32 warps=2 stages=4");
   const auto grad_weight = [&](BlockShape block, std::int64_t n, DType dtype, const char* config) {
     result.push_back({Operation::grad_weight, block, n, {dtype, Math::ieee}, "sm_90:4", config});
   };
