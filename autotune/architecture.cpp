@@ -29,7 +29,7 @@ namespace {
 //   120  RTX 5090: "RTX Blackwell GPU Architecture" white paper 2025 (1792 GB/s, 2407 MHz, 209.5 TFLOPS of
 //        f16 summed in float32, 104.8 of tf32).
 //
-// Elements of 8 bits have twice the rate of f16 by all of these documents; int8 has more on 86 to 89.
+// Elements of 8 bits are taken to have twice the rate of f16, which int8 exceeds on some parts.
 //
 // L2's size is that of the same documents; B200's and Thor's are estimates. Its rate on 90 is 5.5 TB/s
 // ("Nvidia's H100: Funny L2, and Tons of Bandwidth", Chips and Cheese 2023). Its rates of 86 and 89 to 120

@@ -18,9 +18,9 @@
 // merge, version 4 an entry's tables, version 5 the contract's math, version 6 all of a computation, version
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
-// image and its workspace for each of a batch, version 11 the order of a tensor map's rows and
-// its rounding, version 12 the pair that it is of. A reader knows
-// one version: what stores Binaries has the compiler's digest in the key.
+// image and its workspace for each of a batch, version 11 the order of a tensor map's rows, version 12 its
+// rounding and the pair that it is of. A reader knows one version: what stores Binaries has the compiler's
+// digest in the key.
 
 namespace sparsekiln {
 namespace {

@@ -54,9 +54,10 @@ int sk_interface_version(void);
 /* All this text lives as long as the library. */
 typedef struct sk_element_type {
   size_t size;
-  const char* name;           /* "f32": as options spell it */
-  const char* array_name;     /* "float32": as NumPy and PyTorch spell it */
-  const char* sum_name;       /* the name of the type of sums, gates, dbias and dgates: "f32" or "f64" */
+  const char* name;       /* "f32": as options spell it */
+  const char* array_name; /* "float32": as NumPy and PyTorch spell it */
+  const char* sum_name;   /* the name of the type of sums, gates, dbias and dgates: "f32" or "f64"; of i8 what
+                             its   int32 sums are converted to */
   const char* sum_array_name; /* "float32" or "float64" */
   uint8_t dlpack_code;        /* DLDataTypeCode of dlpack.h */
   uint8_t dlpack_bits;

@@ -10,10 +10,10 @@ namespace sparsekiln {
 /// A family of kernels: one template, one emitter.
 enum class Variant : std::uint8_t {
   simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
-  mma,     ///< tensor cores: f16, bf16, and f32 rounded to tf32, summed in float32
-  stream,  ///< small batches, all types: each warp streams its own blocks of the weight
+  mma,     ///< tensor cores: types of 8 and 16 bits, and f32 rounded to tf32, summed in float32 or int32
+  stream,  ///< small batches, f32, f16 and bf16: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
-  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; all types but IEEE float32, blocks of 64 and more
+  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
 };
 struct NamedVariant {
   Variant value;

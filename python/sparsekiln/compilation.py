@@ -63,16 +63,16 @@ def compile(
     layout: a Layout, or what Layout() takes: one entry a block, or a BSR matrix of SciPy or PyTorch.
     block: elements of a block, one number or (out, in), of 8, 16, 32, 64 and 128. Where None: that of the BSR matrix, else 32.
     batch: n, or up_to(bound).
-    dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or a dtype of NumPy or PyTorch. Sums
-        are float32, of "f64" float64.
+    dtype: of W and what it is multiplied with: "f32", "bf16", "f16", "f64" (on the cpu), or, forward, "e4m3", "e5m2" and "i8"; or a dtype
+        of NumPy or PyTorch. Sums are float32, of "f64" float64, of "i8" int32.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
-        Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations.
+        Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations. Operands of 8 bits may have row_scale.
         "lstm" or "lstm+keep" is the cell of an LSTM, with four weights of the layout; its gradients have "lstm" too,
         grad_input also "lstm+residual" and grad_weight "scale+lstm". "layer_norm" is layer normalisation, with multiply, add
         and an activation, or with multiply and lstm; grad_input has the same, and residual.
     target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
-    out_dtype: of what is computed; as dtype where None.
+    out_dtype: of what is computed. Where None: as dtype, "bf16" of 8-bit floats, and "i32" of "i8".
     math: "ieee", or "tf32" for float32 on tensor cores.
     order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or channels-first.
     derivative: of gradients: dy is multiplied by the derivative of this activation at z.
