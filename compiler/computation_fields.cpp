@@ -11,6 +11,8 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/element.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -107,13 +109,21 @@ std::uint64_t bits_of(const std::optional<T>& value) {
   return value ? 1 + bits_of(*value) : 0;
 }
 
-/// The names of an enumeration, whose values count up from 0.
-template <typename T>
-std::string names_of() {
+/// The names of those values of an enumeration, which count up from 0, that are `wanted`.
+template <typename T, typename Wanted>
+std::string names_of(Wanted wanted) {
   std::string names;
-  for (int value = 0; name(static_cast<T>(value)) != "unknown"; ++value)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(static_cast<T>(value)));
+  for (int number = 0; name(static_cast<T>(number)) != "unknown"; ++number)
+    if (const auto value = static_cast<T>(number); wanted(value))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", name(value));
   return names;
+}
+
+bool is_operand(DType type) { return !element(type).results.empty(); }
+bool is_result(DType type) {
+  return std::ranges::any_of(elements(), [&](const Element& operand) {
+    return std::ranges::find(operand.results, type) != operand.results.end();
+  });
 }
 
 template <typename T>
@@ -151,7 +161,8 @@ struct Access {
   }
   static std::uint64_t bits(const Options& options) { return bits_of(options.*Option); }
   static std::string choices() {
-    if constexpr (std::is_enum_v<T>) return names_of<T>();
+    if constexpr (std::is_same_v<T, DType>) return names_of<T>(kFollows ? is_result : is_operand);
+    if constexpr (std::is_enum_v<T>) return names_of<T>([](T) { return true; });
     return {};
   }
 };

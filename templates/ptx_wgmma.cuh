@@ -65,6 +65,7 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
   template <int kOperands, int kRows, int kRowsOfA = 0>                                                      \
   __device__ __forceinline__ void queue_product(float(&sums)[count], unsigned long long a,                   \
                                                 unsigned long long b, int add) {                             \
+    static_assert(kOperands >= kWgmmaF16 && kOperands <= kWgmmaE5m2, "sums of floats");                      \
     if constexpr (kOperands == kWgmmaE4m3)                                                                   \
       SPARSEKILN_PRODUCT("+f", SPARSEKILN_SUMS_##count, "k32.f32.e4m3.e4m3", columns, registers, a_at, b_at, \
                          add_at, ", 1, 1");                                                                  \
@@ -84,6 +85,7 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
   template <int kOperands, int kRows, int kRowsOfA = 0>                                                      \
   __device__ __forceinline__ void queue_product(int(&sums)[count], unsigned long long a,                     \
                                                 unsigned long long b, int add) {                             \
+    static_assert(kOperands == kWgmmaI8, "sums of ints");                                                    \
     SPARSEKILN_PRODUCT("+r", SPARSEKILN_SUMS_##count, "k32.s32.s8.s8", columns, registers, a_at, b_at,       \
                        add_at, "");                                                                          \
   }

@@ -70,7 +70,8 @@ __device__ __forceinline__ unsigned swizzled_shared() {
 /// The three warpgroups of a CTA: two that multiply, and after them one that produces.
 struct Warpgroups {
   enum : int {
-    kThreads = 256,  ///< that multiply
+    kCount = 2,  ///< that multiply
+    kThreads = 128 * kCount,
     kWarps = kThreads / 32,
   };
   /// The number of a thread's warpgroup.

@@ -64,10 +64,9 @@ template <class Config>
 struct WgmmaTile {
   using Rings = TmaRings<Config>;
   enum : int {
-    kWarpgroups = 2,
     kSubtileRows = 64,
     kOutputs = Rings::kOutputs,
-    kSubtiles = Config::tile_n / (kWarpgroups * kSubtileRows),
+    kSubtiles = Config::tile_n / (Warpgroups::kCount * kSubtileRows),
     kSums = kOutputs / 2,  ///< of a thread and subtile
     kRows = Config::rows,
     kN = 2 * kSubtiles,

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -215,4 +216,39 @@ TEST_CASE("a plan of the gradient with mma for small batches and wgmma for other
     Suite::current().device()->synchronize();
     CHECK(operands->judge(kernel.binary().plan, nullptr).ok);
   }
+}
+
+TEST_CASE("launches of wgmma give the same bits, whatever comes first") {
+  if (!has_wgmma()) return;
+  const Layout layout = patterns::random(2, 24, 0.7, 3);
+  const auto check_repeated = [&](Options options, const char* numbers, std::int64_t n) {
+    options.config = parse_config(std::string("wgmma warps=12 ") + numbers);
+    CAPTURE(name(options.operation));
+    CAPTURE(name(options.dtype));
+    CAPTURE(numbers);
+    const Kernel kernel = compile(layout, options);
+    const auto test = make_test_launch(make_problem(layout, options), {.n = n}, Inputs::random, 5);
+    std::vector<std::byte> first;
+    for (std::size_t i = 0; i < Suite::current().repeats(); ++i) {
+      CAPTURE(Suite::current().take_seed(i));
+      const auto placed = test->place(kernel, Suite::current().device());
+      placed->launch(kernel);
+      Suite::current().device()->synchronize();
+      std::vector<std::byte> image;
+      CHECK(placed->judge(kernel.binary().plan, &image).ok);
+      if (i == 0) first = image;
+      REQUIRE(image == first);
+    }
+  };
+  Options options = asked({64, 64}, 200, "tile_n=128 stages=3", 8);
+  CHECK(compile(layout, options).workspace_bytes(200) > 0);  // else no row is split
+  check_repeated(options, "tile_n=128 stages=3", 200);
+  check_repeated(options, "tile_n=128 stages=3 rows=2 cluster=2", 200);
+  options.operation = Operation::grad_input;
+  check_repeated(options, "tile_n=128 stages=3", 200);
+  options.operation = Operation::grad_weight;
+  check_repeated(options, "tile_n=64 stages=3 rows=2", 200);
+  options.operation = Operation::forward;
+  options.dtype = DType::e4m3;
+  check_repeated(options, "tile_n=128 stages=3", 200);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -133,15 +134,21 @@ TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by colu
       3);
 }
 
+/// Those of every kernel of the copy engine and wgmma, and `more`.
+std::vector<Fault> faults_of_wgmma(std::initializer_list<Fault> more) {
+  std::vector<Fault> faults = {Fault::product_fence_removed,  Fault::product_wait_off_by_one,
+                               Fault::product_commit_removed, Fault::expected_bytes_off,
+                               Fault::phase_changed,          Fault::arrival_removed,
+                               Fault::arrivals_off,           Fault::box_off,
+                               Fault::registers_kept,         Fault::store_address_off,
+                               Fault::accumulator_swapped,    Fault::phase_not_awaited,
+                               Fault::product_wait_removed,   Fault::product_dropped};
+  faults.insert(faults.end(), more);
+  return faults;
+}
+
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found") {
-  const std::vector<Fault> faults = {Fault::product_fence_removed,  Fault::product_wait_off_by_one,
-                                     Fault::product_commit_removed, Fault::expected_bytes_off,
-                                     Fault::phase_changed,          Fault::arrival_removed,
-                                     Fault::arrivals_off,           Fault::box_off,
-                                     Fault::registers_kept,         Fault::order_removed,
-                                     Fault::store_address_off,      Fault::accumulator_swapped,
-                                     Fault::phase_not_awaited,      Fault::product_wait_removed,
-                                     Fault::product_dropped};
+  const std::vector<Fault> faults = faults_of_wgmma({Fault::order_removed});
   check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 split=2"), faults,
                    4);
   check_all_caught(make_subject(DType::bf16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 rows=2"),
@@ -163,16 +170,7 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
 
 TEST_CASE("every fault planted in a gradient of the weight by the copy engine and wgmma is found") {
   const Options options = {.epilogue = {.scale = true}, .bias_gradient = true};
-  const std::vector<Fault> faults = {
-      Fault::product_fence_removed,  Fault::product_wait_off_by_one,
-      Fault::product_commit_removed, Fault::expected_bytes_off,
-      Fault::phase_changed,          Fault::arrival_removed,
-      Fault::arrivals_off,           Fault::box_off,
-      Fault::registers_kept,         Fault::store_address_off,
-      Fault::accumulator_swapped,    Fault::phase_not_awaited,
-      Fault::product_wait_removed,   Fault::product_dropped,
-      Fault::transposition_dropped,  Fault::exchange_dropped,
-  };
+  const std::vector<Fault> faults = faults_of_wgmma({Fault::transposition_dropped, Fault::exchange_dropped});
   check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=64 warps=12 stages=3 rows=2", Math::ieee,
                                 Operation::grad_weight, options),
                    faults, 4);
