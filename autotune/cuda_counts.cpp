@@ -216,6 +216,14 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
   return parts;
 }
 
+const Schedule& RowShares::schedule(const Spmm& problem, const Target& target, const Config& config,
+                                    std::int64_t n) {
+  const auto [found, is_new] = schedules_.try_emplace(
+      {config.rows, config.merge, most_workers(problem, target, config, n), config.split_saves});
+  if (is_new) found->second = make_schedule(problem, target, config, n);
+  return found->second;
+}
+
 Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   const ScheduleFigures found = figures(schedule);
   Counts counts;
@@ -226,15 +234,16 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   counts.clusters = counts.items - counts.partials + counts.counters;
   counts.loads = found.loads;
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
+  counts.without_blocks = chunks_of(found.without_blocks, chunk);
   counts.largest = found.balance();
   return counts;
 }
 
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
                        std::int64_t n, RowShares& rows) {
+  if (config.cluster_rows > 1) return counts_of(rows.schedule(problem, target, config, n), chunk);
   const Layout& layout = problem.layout;
-  const std::int64_t workers = std::clamp<std::int64_t>(
-      std::int64_t{target.workers} * config.split / tiles_at_once(problem, config, n), 1, 1 << 20);
+  const std::int64_t workers = most_workers(problem, target, config, n);
   const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
   const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, config.split_saves);

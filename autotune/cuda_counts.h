@@ -24,7 +24,8 @@ struct Counts {
   std::int64_t items = 0;
   std::int64_t clusters = 0;  ///< items that reach y: of the parts of a split cluster, one does
   std::int64_t chunks = 0;    ///< stages' contents, as the kernel's tables count them
-  std::int64_t loads = 0;     ///< tiles of x, of a block's inputs each
+  std::int64_t without_blocks = 0;  ///< chunks that only keep pace with those of a team's other worker
+  std::int64_t loads = 0;  ///< tiles of x, of a block's inputs each, once for a team
   std::int64_t partials = 0;  ///< parts of split clusters
   std::int64_t counters = 0;  ///< split clusters
   double largest = 1;         ///< steps of the worker that has most, of the mean
@@ -52,6 +53,11 @@ class RowShares {
   };
   [[nodiscard]] const Parts& split(std::int64_t workers, ChunkShape chunk);
 
+  /// The schedule itself, of this layout: whether sharing x pays depends on which columns rows share, of
+  /// which statistics say nothing.
+  [[nodiscard]] const Schedule& schedule(const Spmm& problem, const Target& target, const Config& config,
+                                         std::int64_t n);
+
  private:
   struct Orders {
     double least = 0;  ///< in any order
@@ -70,6 +76,7 @@ class RowShares {
   std::int64_t longest_ = 0;
   std::map<std::int64_t, Orders> orders_;                ///< by workers
   std::map<std::array<std::int64_t, 4>, Parts> splits_;  ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 4>, Schedule> schedules_;  ///< by rows, merge, workers and split_saves
 };
 
 /// What make_schedule would give for a batch of n, without making it. `rows`: of the problem's layout.

@@ -152,7 +152,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Chunks that bring a tile of x: all, but those that share the one before's.
   const bool shares = config.rows * problem.weights() > 1;
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
-  const std::int64_t loads = shares ? counts.loads * costs.shape.parts : counts.chunks;
+  const std::int64_t loads =
+      shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
+  const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;
   work.global_bytes = x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
                       tiles * (gates + bias + table_read) +
@@ -164,9 +166,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.combines = counts.partials > 0;
-  work.products = computed * counts.chunks * costs.chunk_products;
-  work.fmas = computed * counts.chunks * costs.chunk_fmas;
-  work.shared_bytes = computed * counts.chunks * costs.chunk_shared_bytes;
+  work.products = computed * multiplied * costs.chunk_products;
+  work.fmas = computed * multiplied * costs.chunk_fmas;
+  work.shared_bytes = computed * multiplied * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions = std::llround(
       count(computed) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +

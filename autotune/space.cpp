@@ -103,7 +103,8 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
           for (const std::int32_t warps : axes.warps)
             for (const ItemTiles& tiles : axes.tiles)
               for (const std::int32_t stages : axes.stages)
-                for (const std::int32_t split : axes.split) {
+                for (const std::int32_t split : axes.split)
+                  for (const std::int32_t cluster_rows : axes.cluster_rows) {
                   config.operand_a = operand_a;
                   config.table = table;
                   config.tile_n = tile_n;
@@ -113,6 +114,7 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
                   config.rows = tiles.rows;
                   config.merge = tiles.merge;
                   config.stages = stages;
+                  config.cluster_rows = cluster_rows;
                   use(config);
                 }
 }

@@ -26,7 +26,12 @@ constexpr std::array kNumbers{
     Number{"stages", &Config::stages},       Number{"warps", &Config::warps},
     Number{"split", &Config::split},         Number{"rows", &Config::rows},
     Number{"merge", &Config::merge},         Number{"split_saves", &Config::split_saves},
-    Number{"in_flight", &Config::in_flight}, Number{"cluster", &Config::cluster}};
+    Number{"in_flight", &Config::in_flight}, Number{"cluster", &Config::cluster},
+    Number{"cluster_rows", &Config::cluster_rows}};
+
+bool is_of_clusters(const Number& number) {
+  return number.field == &Config::cluster || number.field == &Config::cluster_rows;
+}
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw Error(ErrorKind::invalid_argument,
@@ -67,7 +72,7 @@ std::string_view name(OperandA operand) { return name_in(kOperands, operand); }
 std::string to_string(const Config& config) {
   std::string text(name(config.variant));
   for (const Number& number : kNumbers)
-    if (number.field != &Config::cluster || config.cluster != 1)
+    if (!is_of_clusters(number) || config.*number.field != 1)
       text += fmt::format(" {}={}", number.name, config.*number.field);
   return text + fmt::format(" table={} operand_a={} packed={}", name(config.table), name(config.operand_a),
                             config.packed ? 1 : 0);

@@ -28,6 +28,7 @@ struct SearchAxes {
   std::initializer_list<ItemTiles> tiles;
   std::initializer_list<TableForm> table;
   std::initializer_list<OperandA> operand_a;
+  std::initializer_list<std::int32_t> cluster_rows = {1};
 };
 
 /// For one kind of problem: Computed is Spmm or Sddmm.

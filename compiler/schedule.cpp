@@ -23,7 +23,7 @@ struct Stretch {
 };
 using Shares = std::vector<std::vector<Stretch>>;  // by worker
 
-/// How many steps each cluster has.
+/// How many steps each cluster has, or of a team each of its clusters.
 class Lengths {
  public:
   explicit Lengths(std::vector<std::int32_t> steps) : steps_(std::move(steps)) {
@@ -145,18 +145,18 @@ std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, st
   return places;
 }
 
-/// A present block, and the place in its cluster of the accumulators that it is added to.
+/// A present block, and the place in its team of the accumulators that it is added to.
 struct Present {
   std::int32_t col;
   std::int32_t place;
   std::int32_t block;
 };
 
-/// The blocks of every cluster, in the order of column and place; cluster_begin has one offset per cluster
-/// and one more. They are sorted by column and then, stably, by cluster: O(blocks + columns + places).
+/// The blocks of every team, in the order of column and place; team_begin has one offset per team and one
+/// more. They are sorted by column and then, stably, by team: O(blocks + columns + places).
 std::vector<Present> in_order_of_steps(const Layout& layout, const Schedule& schedule,
-                                       const std::vector<std::int32_t>& cluster_begin) {
-  const std::int32_t size = schedule.rows * schedule.merge;
+                                       const std::vector<std::int32_t>& team_begin) {
+  const std::int32_t size = schedule.team_places();
   const auto blocks = static_cast<std::size_t>(layout.blocks());
   std::vector<Present> sorted(blocks);
   if (size == 1) {  // in their own order
@@ -179,18 +179,18 @@ std::vector<Present> in_order_of_steps(const Layout& layout, const Schedule& sch
       by_column[static_cast<std::size_t>(next[static_cast<std::size_t>(col)]++)] = {
           col, static_cast<std::int32_t>(place), block++};
   }
-  next.assign(cluster_begin.begin(), cluster_begin.end());
+  next.assign(team_begin.begin(), team_begin.end());
   for (const Present& present : by_column) {
-    const std::int32_t cluster = present.place / size;
-    sorted[static_cast<std::size_t>(next[static_cast<std::size_t>(cluster)]++)] = {
-        present.col, present.place - cluster * size, present.block};
+    const std::int32_t team = present.place / size;
+    sorted[static_cast<std::size_t>(next[static_cast<std::size_t>(team)]++)] = {
+        present.col, present.place - team * size, present.block};
   }
   return sorted;
 }
 
-/// Where the blocks of each cluster begin among all blocks, if clusters follow each other.
-std::vector<std::int32_t> begins_of_clusters(const Layout& layout, const Schedule& schedule) {
-  const auto size = static_cast<std::size_t>(schedule.rows) * static_cast<std::size_t>(schedule.merge);
+/// Where the blocks of each team begin among all blocks, if teams follow each other.
+std::vector<std::int32_t> begins_of_teams(const Layout& layout, const Schedule& schedule) {
+  const auto size = static_cast<std::size_t>(schedule.team_places());
   std::vector<std::int32_t> begins{0};
   for (std::size_t first = 0; first < schedule.row_of_place.size(); first += size) {
     std::int32_t end = begins.back();
@@ -202,32 +202,85 @@ std::vector<std::int32_t> begins_of_clusters(const Layout& layout, const Schedul
   return begins;
 }
 
+/// The steps of the clusters of a team, which keep pace.
+class TeamSteps {
+ public:
+  /// The tiles of the team from `first_tile` on.
+  TeamSteps(const Schedule& schedule, std::int32_t first_tile)
+      : rows_(schedule.rows), first_tile_(first_tile), clusters_(schedule.cluster_rows) {}
+
+  /// In ascending order of column and tile.
+  void add(std::int32_t col, std::int32_t tile, std::int32_t place, std::int32_t block) {
+    if (col != col_) {
+      keep_pace();
+      col_ = col;
+      tile_ = -1;
+    }
+    std::vector<Step>& steps = clusters_[static_cast<std::size_t>(tile / rows_)];
+    if (tile != tile_) append(steps, first_tile_ + tile);
+    tile_ = tile;
+    steps.back().block[static_cast<std::size_t>(place)] = block;
+  }
+  /// Call once, after all were added.
+  [[nodiscard]] std::span<const std::vector<Step>> clusters() {
+    keep_pace();
+    return clusters_;
+  }
+
+ private:
+  void append(std::vector<Step>& steps, std::int32_t tile) {
+    Step& step = steps.emplace_back();
+    step.operand = {tile, col_, 0, 0};
+    step.flags = steps.size() - 1 > done_ ? std::uint32_t{kSameInput} : 0;
+  }
+  /// Fills up those with fewer steps of a column than others.
+  void keep_pace() {
+    std::size_t most = 0;
+    for (const auto& steps : clusters_) most = std::max(most, steps.size());
+    for (std::size_t cluster = 0; cluster < clusters_.size(); ++cluster)
+      while (clusters_[cluster].size() < most)
+        append(clusters_[cluster], first_tile_ + static_cast<std::int32_t>(cluster) * rows_);
+    done_ = most;
+  }
+
+  const std::int32_t rows_;
+  const std::int32_t first_tile_;
+  std::vector<std::vector<Step>> clusters_;
+  std::int32_t col_ = -1;
+  std::int32_t tile_ = -1;
+  std::size_t done_ = 0;  ///< steps of each, of the columns before
+};
+
 /// Fills in the steps, cluster by cluster. Returns where each begins, and the end.
 std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
-  const std::vector<std::int32_t> begins = begins_of_clusters(layout, schedule);
+  const std::vector<std::int32_t> begins = begins_of_teams(layout, schedule);
   const std::vector<Present> blocks = in_order_of_steps(layout, schedule, begins);
   schedule.steps.reserve(blocks.size());
   std::vector<std::int32_t> first_steps{0};
-  for (std::size_t cluster = 0; cluster + 1 < begins.size(); ++cluster) {
-    const std::int32_t first_tile = static_cast<std::int32_t>(cluster) * schedule.rows;
-    std::int32_t col = -1;
-    std::int32_t tile = -1;
-    for (auto at = static_cast<std::size_t>(begins[cluster]);
-         at < static_cast<std::size_t>(begins[cluster + 1]); ++at) {
+  for (std::size_t team = 0; team + 1 < begins.size(); ++team) {
+    TeamSteps steps(schedule, static_cast<std::int32_t>(team) * schedule.rows * schedule.cluster_rows);
+    for (auto at = static_cast<std::size_t>(begins[team]); at < static_cast<std::size_t>(begins[team + 1]);
+         ++at) {
       const Present& next = blocks[at];
-      const std::int32_t next_tile = first_tile + next.place / schedule.merge;
-      if (next.col != col || next_tile != tile) {
-        Step& step = schedule.steps.emplace_back();
-        step.operand = {next_tile, next.col, 0, 0};
-        step.flags = next.col == col ? std::uint32_t{kSameInput} : 0;
-        col = next.col;
-        tile = next_tile;
-      }
-      schedule.steps.back().block[static_cast<std::size_t>(next.place % schedule.merge)] = next.block;
+      steps.add(next.col, next.place / schedule.merge, next.place % schedule.merge, next.block);
     }
-    first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
+    for (const std::vector<Step>& cluster : steps.clusters()) {
+      schedule.steps.insert(schedule.steps.end(), cluster.begin(), cluster.end());
+      first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
+    }
   }
   return first_steps;
+}
+
+/// The shares of teams as those of their clusters: the workers of a team have the same stretches.
+Shares shares_of_clusters(const Shares& of_teams, std::int32_t size) {
+  Shares shares;
+  for (const auto& stretches : of_teams)
+    for (std::int32_t member = 0; member < size; ++member) {
+      auto& own = shares.emplace_back(stretches);
+      for (Stretch& stretch : own) stretch.cluster = stretch.cluster * size + member;
+    }
+  return shares;
 }
 
 /// The schedule is that of the product's layout; blocks are numbered as in W.
@@ -275,6 +328,7 @@ void validate(const Spmm& problem, const Config& config) {
   if (config.rows < 1 || config.rows > kMostRows) refuse(fmt::format("rows is 1 to {}", kMostRows));
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
+  if (config.cluster_rows != 1 && config.cluster_rows != 2) refuse("cluster_rows is 1 or 2");
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
 }
@@ -311,8 +365,12 @@ ScheduleFigures figures(const Schedule& schedule) {
     const auto present = std::count_if(step.block.begin(), step.block.begin() + schedule.merge,
                                        [](std::int32_t block) { return block >= 0; });
     result.one_row_loads += present;
-    result.filled += schedule.merge - present;
+    if (present > 0)
+      result.filled += schedule.merge - present;
+    else
+      ++result.without_blocks;
   }
+  result.loads /= schedule.cluster_rows;
   std::int64_t total = 0;
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     total += schedule.cost(worker);
@@ -328,21 +386,24 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   Schedule schedule;
   schedule.rows = config.rows;
   schedule.merge = config.merge;
-  schedule.row_of_place = place_rows(layout, config.rows, config.merge);
+  schedule.cluster_rows = config.cluster_rows;
+  schedule.row_of_place = place_rows(layout, config.rows * config.cluster_rows, config.merge);
   const std::vector<std::int32_t> first_steps = add_steps(layout, schedule);
   if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
-  std::vector<std::int32_t> lengths(first_steps.size() - 1);
-  for (std::size_t cluster = 0; cluster < lengths.size(); ++cluster)
-    lengths[cluster] = first_steps[cluster + 1] - first_steps[cluster];
-  const std::int32_t workers = most_workers(problem, target, config, n);
-  add_items(schedule, share(Lengths(std::move(lengths)), workers, config.split_saves), first_steps);
+  const auto size = static_cast<std::size_t>(config.cluster_rows);
+  std::vector<std::int32_t> lengths((first_steps.size() - 1) / size);
+  for (std::size_t team = 0; team < lengths.size(); ++team)
+    lengths[team] = first_steps[team * size + 1] - first_steps[team * size];
+  const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
+  const Shares of_teams = share(Lengths(std::move(lengths)), teams, config.split_saves);
+  add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), first_steps);
   return schedule;
 }
 
 std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  return static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(ctas / tiles_at_once(problem, config, n), 1, 1 << 20));
+  const std::int64_t teams = ctas / (tiles_at_once(problem, config, n) * config.cluster_rows);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(teams, 1, 1 << 19)) * config.cluster_rows;
 }
 
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {
@@ -354,10 +415,12 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
   const auto rounded_up = [](std::int64_t value, std::int64_t divisor) {
     return (value + divisor - 1) / divisor;
   };
-  const std::int64_t clusters = rounded_up(layout.rows(), std::max(config.rows * config.merge, 1));
-  const std::int64_t most_cost = layout.blocks() + clusters;  // a cluster without steps counts one
-  const std::int64_t useful = std::max(clusters, most_cost / kStepsWorthSplitting);
-  return clusters + std::min(workers, useful);  // each boundary between workers splits at most one cluster
+  const std::int64_t size = std::max(config.cluster_rows, 1);
+  const std::int64_t teams = rounded_up(layout.rows(), std::max(config.rows * config.merge * size, std::int64_t{1}));
+  const std::int64_t most_cost = layout.blocks() + teams;  // a team without steps counts one
+  const std::int64_t useful = std::max(teams, most_cost / kStepsWorthSplitting);
+  // Each boundary between workers splits at most one team.
+  return size * (teams + std::min(rounded_up(workers, size), useful));
 }
 
 std::int64_t counter_bytes(const Spmm& problem, const Plan& plan, const std::vector<Schedule>& schedules) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -32,11 +33,15 @@ struct Step {
   /// By Role. output: the output tile (see Schedule::row_of_place); input: the block column. Unused: 0.
   std::array<std::int32_t, 4> operand{};
   /// Number of the weight's block, in the order of its layout, for each of the tile's block rows; -1 if the
-  /// block is absent and replaced by zeros. At least one is present.
+  /// block is absent and replaced by zeros. None is present in steps that only keep pace: see
+  /// Schedule::cluster_rows.
   std::array<std::int32_t, kMostMerged> block{-1, -1, -1, -1};
   std::uint32_t flags = 0;  ///< of StepFlag
   [[nodiscard]] std::int32_t output() const { return operand[0]; }
   [[nodiscard]] std::int32_t input() const { return operand[1]; }
+  [[nodiscard]] bool present() const {
+    return std::any_of(block.begin(), block.end(), [](std::int32_t number) { return number >= 0; });
+  }
   friend bool operator==(const Step&, const Step&) = default;
 };
 enum StepFlag : std::uint32_t {
@@ -63,11 +68,15 @@ struct Item {
 /// Block rows have places: `merge` neighboring places are one output tile, and `rows` neighboring tiles one
 /// cluster. The steps of a cluster go through the columns that any of its rows needs, in ascending order, and
 /// in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and
-/// cluster. Every present block occurs exactly once. The parts of a cluster are in ascending order of k, and
+/// cluster. With cluster_rows = 2, two clusters in a row are a team, which two workers in a row compute at the
+/// same pace, item by item: both go through the columns that any row of the team needs, with as many steps in
+/// each; one that lacks blocks for them has steps without any. So what one loads of x serves both.
+/// Every present block occurs exactly once. The parts of a cluster are in ascending order of k, and
 /// are added in ascending order of part in any order of arrival, so the result is deterministic.
 struct Schedule {
   std::int32_t rows = 1;   ///< Config::rows
   std::int32_t merge = 1;  ///< Config::merge
+  std::int32_t cluster_rows = 1;  ///< Config::cluster_rows, clusters of a team
   /// clusters × rows × merge block rows; -1: a place without a block row
   std::vector<std::int32_t> row_of_place;
   std::vector<Step> steps;                 ///< cluster by cluster
@@ -78,6 +87,8 @@ struct Schedule {
   std::int32_t counters = 0;  ///< split clusters
 
   [[nodiscard]] std::int32_t workers() const { return static_cast<std::int32_t>(worker_begin.size()) - 1; }
+  /// Places of a team.
+  [[nodiscard]] std::int32_t team_places() const { return rows * merge * cluster_rows; }
   /// The block rows of an output tile; -1: none.
   [[nodiscard]] std::span<const std::int32_t> rows_of_tile(std::int32_t tile) const;
   [[nodiscard]] std::span<const Item> items_of(std::int32_t worker) const;
@@ -90,12 +101,13 @@ struct Schedule {
 /// What a schedule costs in addition to the arithmetic on present blocks, for one batch tile.
 struct ScheduleFigures {
   std::int64_t steps = 0;
-  std::int64_t loads = 0;          ///< tiles of x that are read: steps without kSameInput
+  std::int64_t loads = 0;          ///< tiles of x that are read, once for a team: steps without kSameInput
   std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
   /// blocks of zeros that merging multiplies, without those that fill up chunks
   std::int64_t filled = 0;
   std::int64_t largest_cost = 0;  ///< of a worker
   double mean_cost = 0;           ///< of the workers
+  std::int64_t without_blocks = 0;  ///< steps that only keep pace
   /// Share of the loads that clustering saves, 0 to 1.
   [[nodiscard]] double saved() const {
     return one_row_loads == 0 ? 0 : 1 - static_cast<double>(loads) / static_cast<double>(one_row_loads);
@@ -132,7 +144,8 @@ struct ScheduleFigures {
 /// runs, otherwise longest first (Graham 1969). Only if both leave the largest worker more than 5 %, and
 /// more than Config::split_saves steps, above the mean are clusters split, at multiples of the mean. Then no
 /// worker exceeds the mean by more than one step. O(blocks + rows · log rows) and the clustering; the same
-/// input gives the same schedule. Throws `invalid_argument` if config.rows or config.merge is out of range,
+/// input gives the same schedule. Throws `invalid_argument` if config.rows, config.merge or
+/// config.cluster_rows is out of range,
 /// or merging is excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);

@@ -265,7 +265,7 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
   for (int r = 0; r < kTiles; ++r) {
     const int place = (item * kTiles + r) * Config::merge;
     const int only_row = table.row(place);
-    if (kTiles > 1 && Config::merge == 1 && only_row < 0) continue;
+    if (Config::pads_tiles && Config::merge == 1 && only_row < 0) continue;
     const RowsOfY<Config, Tile> rows(tile, to, only_row);
     const EdgesOfY<Config, Tile> edges(tile, to, rows, table);
 #pragma unroll

@@ -23,10 +23,10 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
 
 /// Queues a copy of the box whose first element is `column` of `row`, and whose bytes arrive on `barrier`.
 /// What is outside of the matrix becomes zeros, and counts. With several CTAs, the box and its bytes arrive
-/// in all of them, at the same places.
+/// in all those that have a bit in `ctas`, at the same places.
 template <int kCtas>
 __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, int column, int row,
-                                         unsigned barrier) {
+                                         unsigned barrier, unsigned ctas = 1) {
   if constexpr (kCtas == 1)
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -37,7 +37,7 @@ __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, 
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
-        "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>((1 << kCtas) - 1))
+        "l"(&map), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<unsigned short>(ctas))
         : "memory");
 }
 
@@ -45,7 +45,7 @@ __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, 
 /// rows that are exchanged with one another.
 template <int kCtas>
 __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorMap& map, int column, int span,
-                                                  unsigned barrier) {
+                                                  unsigned barrier, unsigned ctas = 1) {
   if constexpr (kCtas == 1)
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -57,7 +57,7 @@ __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorM
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(shared),
         "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier),
-        "h"(static_cast<unsigned short>((1 << kCtas) - 1))
+        "h"(static_cast<unsigned short>(ctas))
         : "memory");
 }
 

@@ -184,19 +184,23 @@ class TmaReader {
     if constexpr (Config::rows == 1) next_x();
     if constexpr (kReleasesAtOnce) {
       read_w = computed_here(empty_w());
-      read_x = computed_here(rings.empty_x(x.place));
+      read_x = computed_here(empty_x());
     }
     ptx::wait_for_phase(rings.full_w(w.place), w.parity);
     Step step{0};
-    if constexpr (Config::rows > 1) step.bits = rings.steps[w.place];
+    if constexpr (Rings::kNamesSteps) step.bits = rings.steps[w.place];
     const bool same_x = Config::rows > 1 && step.same_input();
     if (!same_x) {
       if constexpr (Config::rows > 1) next_x();
       ptx::wait_for_phase(rings.full_x(x.place), x.parity);
     }
-    tile.multiply(chunk, step.tile());
-    ptx::wait_products<Tile::kPromotes ? 0 : 1>();
-    if constexpr (Config::rows > 1) __syncwarp();  // all lanes have read the step
+    if (Rings::kCtasX == 1 || step.present()) {
+      tile.multiply(chunk, step.tile());
+      ptx::wait_products<Tile::kPromotes ? 0 : 1>();
+    } else {
+      ptx::wait_products<0>();
+    }
+    if constexpr (Rings::kNamesSteps) __syncwarp();  // all lanes have read the step
     if constexpr (kReleasesAtOnce) {
       release_w(read_w);
       release_x(read_x);
@@ -206,9 +210,9 @@ class TmaReader {
         if (!same_x) release_x(read_x);
       }
       read_w = empty_w();
-      read_x = rings.empty_x(x.place);
+      read_x = empty_x();
     }
-    if constexpr (Tile::kPromotes) tile.promote(step.tile());
+    if (Tile::kPromotes && (Rings::kCtasX == 1 || step.present())) tile.promote(step.tile());
   }
   /// Waits for all products: sums can be read. Gives everything back.
   __device__ __forceinline__ void drain(Tile& tile) {
@@ -229,26 +233,34 @@ class TmaReader {
     x.advance();
     chunk.point_x_at(x.place);
   }
-  __device__ __forceinline__ void release_x(unsigned barrier) {
-    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
-  }
-  /// Where the lane says that the place of W is read: as many lanes of a warp do as the cluster has CTAs,
-  /// since each brings a share.
-  __device__ __forceinline__ unsigned empty_w() const {
-    const unsigned own = rings.empty_w(w.place);
-    if constexpr (Rings::kCtas == 1)
+  /// Where the lane says that a place is read: as many lanes of a warp do as CTAs bring a share of it.
+  __device__ __forceinline__ unsigned empty_x() const {
+    const unsigned own = rings.empty_x(x.place);
+    if constexpr (Rings::kCtasX == 1)
       return own;
     else
-      return ptx::address_in_cta(own, static_cast<int>(threadIdx.x % Rings::kCtas));
+      return ptx::address_in_cta(own, cta.with_x(static_cast<int>(threadIdx.x % Rings::kCtasX)));
   }
-  __device__ __forceinline__ void release_w(unsigned barrier) {
-    if constexpr (Rings::kCtas == 1)
-      release_x(barrier);
-    else if (threadIdx.x % 32 < Rings::kCtas)
+  __device__ __forceinline__ unsigned empty_w() const {
+    const unsigned own = rings.empty_w(w.place);
+    if constexpr (Rings::kCtasW == 1)
+      return own;
+    else
+      return ptx::address_in_cta(own, cta.with_w(static_cast<int>(threadIdx.x % Rings::kCtasW)));
+  }
+  __device__ __forceinline__ void release_x(unsigned barrier) { release<Rings::kCtasX>(barrier); }
+  __device__ __forceinline__ void release_w(unsigned barrier) { release<Rings::kCtasW>(barrier); }
+  template <int kCtas>
+  __device__ __forceinline__ void release(unsigned barrier) {
+    if (threadIdx.x % 32 >= kCtas) return;
+    if constexpr (kCtas == 1)
+      ptx::arrive(barrier);
+    else
       ptx::arrive_in_cluster(barrier);
   }
 
   const Rings& rings;
+  const ClusterPlace<Config> cta;
   typename Rings::PlaceX x = Rings::PlaceX::before_first();  ///< that is read
   typename Rings::PlaceW w = Rings::PlaceW::before_first();
   typename Tile::Descriptors chunk;  ///< that is multiplied next
@@ -289,18 +301,19 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
 /// A barrier of all threads of a cluster, which may be a CTA.
 template <class Config>
 __device__ __forceinline__ void sync_ctas() {
-  if constexpr (Config::cluster == 1)
+  if constexpr (Config::cluster * Config::cluster_rows == 1)
     __syncthreads();
   else
     ptx::sync_cluster();
 }
 
-/// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), stages (tiles of x) and
+/// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), cluster_rows (CTAs that
+/// share x, with other block rows: the workers of a team), stages (tiles of x) and
 /// stages_w (blocks of W, or merged ones) of the rings, run (neighbouring outputs of a thread: of 16 bytes,
 /// or by columns 2, or 4 of 16 bits), line_bytes (of a chunk along k), operands (a ptx::WgmmaOperands), the
 /// Product and its Element, and what `spmm` needs.
-/// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, shared out to the
-/// CTAs of a cluster; both have line_bytes along k.
+/// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, both shared out to
+/// the CTAs that share them; both have line_bytes along k.
 template <class Config, class... Weights>
 __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, const typename Config::Element* w,
                                            typename Config::Output::Element* y, void* workspace, int n,
@@ -341,7 +354,7 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
         }
       });
   // No CTA ends while another may arrive on its barriers.
-  if constexpr (Config::cluster > 1) sync_ctas<Config>();
+  if constexpr (Config::cluster * Config::cluster_rows > 1) sync_ctas<Config>();
 }
 
 }  // namespace sparsekiln

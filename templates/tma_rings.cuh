@@ -12,10 +12,33 @@
 // tensor maps and of wgmma). Blocks that are read by columns have rows of 128 bytes along the outputs
 // instead, one for each k, and are in as many boxes, one after the other.
 //
-// The CTAs of a cluster have the same blocks in their rings. Each brings its share of the rows of a box to
-// all of them, so `full` of a place counts bytes from all, and `empty` the warps of all (ring.cuh).
+// CTAs of a cluster share what is in their rings: those with neighbouring batch tiles the blocks of W, those
+// with other block rows the tiles of x. Each brings its share of the rows of a box to all that have it, so
+// `full` of a place counts bytes from all of these, and `empty` their warps (ring.cuh). All have the same
+// tiles at the same places: where a CTA lacks blocks for a tile of x, it takes a place of W without any.
 
 namespace sparsekiln {
+
+/// A CTA in its cluster, whose numbers go through block rows first, and then through batch tiles.
+template <class Config>
+struct ClusterPlace {
+  enum : int { kRows = Config::cluster_rows, kTiles = Config::cluster };
+
+  const int number = kRows * kTiles == 1 ? 0 : ptx::cta_of_cluster();
+
+  __device__ __forceinline__ int row() const { return kTiles == 1 ? number : number % kRows; }
+  __device__ __forceinline__ int tile() const { return kRows == 1 ? number : number / kRows; }
+  /// Those that share x with this one, and W: so many, `i` of them, and a bit for each.
+  __device__ __forceinline__ int with_x(int i) const { return tile() * kRows + i; }
+  __device__ __forceinline__ int with_w(int i) const { return i * kRows + row(); }
+  __device__ __forceinline__ unsigned all_with_x() const { return ((1u << kRows) - 1) << tile() * kRows; }
+  __device__ __forceinline__ unsigned all_with_w() const {
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) bits |= 1u << with_w(i);
+    return kRows == 1 ? (1u << kTiles) - 1 : bits;
+  }
+};
 
 /// The rings of a CTA.
 template <class Config>
@@ -34,7 +57,11 @@ struct TmaRings {
     kBoxesW = Config::by_columns ? kOutputs / kLine : int{Config::merge},
     kBytesBox = kBytesW / kBoxesW,
     kReaders = Warpgroups::kWarps,
-    kCtas = Config::cluster,
+    kCtasX = Config::cluster_rows,  ///< that share x
+    kCtasW = Config::cluster,       ///< and W
+  };
+  enum : bool {
+    kNamesSteps = Config::rows > 1 || kCtasX > 1,  ///< those that multiply have to know the step
   };
   using PlaceX = RingPlace<kPlacesX>;
   using PlaceW = RingPlace<kPlacesW>;
@@ -56,7 +83,7 @@ struct TmaRings {
 
   /// By one thread, before a barrier of the CTA.
   __device__ __forceinline__ void make_barriers() const {
-    barriers.make([](int place) { return place < kPlacesX ? kReaders : kReaders * kCtas; });
+    barriers.make([](int place) { return kReaders * (place < kPlacesX ? int{kCtasX} : int{kCtasW}); });
   }
 
  private:
@@ -95,8 +122,11 @@ class TmaProducer {
   __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) {
     ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
     ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
-    ptx::copy_box<1>(rings.x(x.place), map, step.column() * Config::block_in + step.segment() * Rings::kDepth,
-                     first, rings.full_x(x.place));
+    const int share = cta.row();  // of the rows
+    ptx::copy_box<Rings::kCtasX>(rings.x(x.place) + share * (Rings::kBytesX / Rings::kCtasX), map,
+                                 step.column() * Config::block_in + step.segment() * Rings::kDepth,
+                                 first + share * (Config::tile_n / Rings::kCtasX), rings.full_x(x.place),
+                                 cta.all_with_x());
     x.advance();
   }
 
@@ -104,22 +134,29 @@ class TmaProducer {
                                          const TensorMap& map) {
     const unsigned full = rings.full_w(w.place);
     ptx::wait_for_phase(rings.empty_w(w.place), w.parity ^ 1);
-    if constexpr (Config::rows > 1) rings.steps[w.place] = step.bits;
+    if constexpr (Rings::kNamesSteps) rings.steps[w.place] = step.bits;
+    if (Rings::kCtasX > 1 && !step.present()) {
+      ptx::arrive(full);
+      w.advance();
+      return;
+    }
     ptx::arrive_and_expect(full, Rings::kBytesW);
+    const int share = cta.tile();  // of the rows of a box
+    const unsigned with = cta.all_with_w();
     const int first_k = step.segment() * Rings::kDepth;
 #pragma unroll
     for (int i = 0; i < Rings::kBoxesW; ++i) {
-      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtas);
+      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtasW);
       // An absent block of a merged step has number -1: its box is outside of the matrix, and becomes zeros.
       if constexpr (Config::by_columns) {
         enum : int { kOfBlock = Rings::kBoxesW / Config::merge };
         const int first_row =
-            block[i / kOfBlock] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtas);
-        ptx::copy_box<Rings::kCtas>(to, map, i % kOfBlock * Rings::kLine, first_row, full);
+            block[i / kOfBlock] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtasW);
+        ptx::copy_box<Rings::kCtasW>(to, map, i % kOfBlock * Rings::kLine, first_row, full, with);
       } else {
         enum : int { kSpans = Config::block_out / (4 * Config::run) };
-        const int first_span = block[i] * kSpans + share * (kSpans / Rings::kCtas);
-        ptx::copy_box_in_order<Rings::kCtas>(to, map, first_k, first_span, full);
+        const int first_span = block[i] * kSpans + share * (kSpans / Rings::kCtasW);
+        ptx::copy_box_in_order<Rings::kCtasW>(to, map, first_k, first_span, full, with);
       }
     }
     w.advance();
@@ -131,8 +168,8 @@ class TmaProducer {
   }
 
   const Rings& rings;
-  const int share = Rings::kCtas == 1 ? 0 : ptx::cta_of_cluster();  ///< of each box of W
-  typename Rings::PlaceX x = Rings::PlaceX::first();                ///< that is filled next
+  const ClusterPlace<Config> cta;
+  typename Rings::PlaceX x = Rings::PlaceX::first();  ///< that is filled next
   typename Rings::PlaceW w = Rings::PlaceW::first();
 };
 

@@ -141,6 +141,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("weights", problem.weights(),
                  "output tiles that are of the same outputs, one of each weight");
   members.number("merge", config.merge, "block rows of an output tile");
+  members.flag("pads_tiles", config.rows * config.cluster_rows > 1, "the last tiles may have no block row");
   members.number("threads", instance.threads);
   members.number("alignment", problem.alignment,
                  "bytes that addresses and strides of activations are multiples of");
@@ -277,8 +278,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (family.arithmetic == Arithmetic::cuda_cores && config.operand_a != Config().operand_a)
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
-  if (config.cluster != 1 && family.specific_arch.empty())
-    refuse(fmt::format("variant {} has no clusters; cluster=1 would work", name(config.variant)));
+  if (config.cluster * config.cluster_rows != 1 && family.specific_arch.empty())
+    refuse(fmt::format("variant {} has no clusters; cluster=1 cluster_rows=1 would work",
+                       name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
   if (config.in_flight < 0 || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or 0 for all", kMostGridRows));

@@ -48,7 +48,8 @@ class ItemChunks {
   void add_step(const Step& step, std::int32_t tile, std::int32_t part, bool same) {
     tables_.steps.push_back({static_cast<std::uint32_t>(step.input()) |
                                  static_cast<std::uint32_t>(part) << kPartBit |
-                                 static_cast<std::uint32_t>(tile) << kTileBit | (same ? kSameTileOfX : 0),
+                                 static_cast<std::uint32_t>(tile) << kTileBit | (same ? kSameTileOfX : 0) |
+                                 (step.present() ? 0 : kAbsent),
                              step.block[0]});
     tables_.more_blocks.insert(tables_.more_blocks.end(), step.block.begin() + 1,
                                step.block.begin() + merge_);
@@ -117,7 +118,8 @@ std::int64_t Tables::bytes() const {
 
 std::int64_t chunk_bound(const Spmm& problem, const Config& config, ChunkShape chunk, std::int64_t workers) {
   // The last chunk of an item may lack blocks.
-  return rounded_up(problem.layout.blocks() * chunk.parts * chunk.weights, chunk.blocks) +
+  return rounded_up(problem.layout.blocks() * config.cluster_rows * chunk.parts * chunk.weights,
+                    chunk.blocks) +
          item_bound(problem.layout, config, workers);
 }
 

@@ -47,7 +47,7 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, co
                                .type = problem.dtype,
                                .row_length = problem.in_features(),
                                .box_length = length,
-                               .box_rows = config.tile_n,
+                               .box_rows = config.tile_n / config.cluster_rows,
                                .swizzle_bytes = shape.line_bytes,
                                .to_tf32 = problem.dtype == DType::f32},
                               map_of_weight(problem, config, Argument::w, shape)};
@@ -61,7 +61,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   instance.threads = shape.threads;
   instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
-  instance.attributes.cluster = {1, config.cluster};
+  instance.attributes.cluster = {config.cluster_rows, config.cluster};
   instance.tensor_maps = tensor_maps(problem, config, shape);
   Declarations& members = instance.declarations;
   members.type("Product", fmt::format("sparsekiln::{}", product_of(problem.dtype)));
@@ -70,6 +70,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages", shape.stages_x, "tiles of x");
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
+  members.number("cluster_rows", config.cluster_rows, "CTAs that share x");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.number("line_bytes", shape.line_bytes, "of a chunk along k");
   members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");

@@ -22,7 +22,9 @@ void check_numbers(const Spmm& problem, const Config& config) {
   if (config.stages < 2 || config.stages > kMostStages)
     refuse(config, fmt::format("stages is 2 to {}", kMostStages));
   if (config.cluster != 1 && config.cluster != 2)
-    refuse(config, "a cluster of variant wgmma has one CTA or two: cluster=2 would work");
+    refuse(config, "one or two batch tiles share blocks in a cluster: cluster=2 would work");
+  if (config.cluster_rows != 1 && config.cluster_rows != 2)
+    refuse(config, "one or two CTAs share tiles of x in a cluster: cluster_rows=2 would work");
   if (config.tile_out != 0)
     refuse(config, "a warpgroup of variant wgmma has all outputs of a tile: tile_out=0 would work");
   if (config.operand_a != OperandA::x)

@@ -62,14 +62,17 @@ struct Config {
   /// CTAs that compute neighbouring batch tiles and share the blocks of the weight that the copy engine
   /// brings them: a cluster. wgmma.
   std::int32_t cluster = 1;
+  /// CTAs of a cluster that compute other block rows of the same batch tile, and share the tiles of x that
+  /// the copy engine brings them. wgmma.
+  std::int32_t cluster_rows = 1;
   TableForm table = TableForm::constant;
   OperandA operand_a = OperandA::x;  ///< on tensor cores
   bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out
 
   friend bool operator==(const Config&, const Config&) = default;
 };
-/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but `cluster` only where there is
-/// one; `parse_config` reads it back.
+/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters only where
+/// there are some; `parse_config` reads it back.
 [[nodiscard]] std::string to_string(const Config& config);
 [[nodiscard]] Config parse_config(std::string_view text);
 

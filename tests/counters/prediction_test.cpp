@@ -86,6 +86,10 @@ std::vector<Launch> launches() {
   forward({64, 128}, 300, kTf32, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 merge=2");
   forward({128, 64}, 256, {DType::bf16, Math::ieee}, "sm_90:4", "wgmma tile_n=256 stages=3 warps=12");
   forward({128, 128}, 512, kHalf, "sm_90:16", "wgmma tile_n=128 stages=4 warps=12 cluster=2");
+  forward({64, 64}, 256, kHalf, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 cluster_rows=2");
+  forward({64, 64}, 300, kHalf, "sm_90:16", "wgmma tile_n=128 stages=3 warps=12 cluster_rows=2 cluster=2");
+  forward({64, 64}, 256, kHalf, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster_rows=2");
+  forward({128, 128}, 512, kHalf, "sm_90:8", "wgmma tile_n=256 stages=3 warps=12 split=3 cluster_rows=2");
   forward({64, 64}, 130, kHalf, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 rows=4");
   forward({64, 64}, 512, kHalf, "sm_90:4", "wgmma tile_n=256 stages=3 warps=12 rows=2");
   result.push_back(

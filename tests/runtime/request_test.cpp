@@ -56,7 +56,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, split_saves,
-                                in_flight, cluster, table, operand_a, packed] = config;
+                                in_flight, cluster, cluster_rows, table, operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
                                 o18, o19, o20, o21, o22, o23, o24, o25, o26, o27] = options;
 }
