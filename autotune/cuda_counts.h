@@ -22,13 +22,13 @@ namespace sparsekiln::cuda {
 struct Counts {
   std::int64_t workers = 1;
   std::int64_t items = 0;
-  std::int64_t clusters = 0;  ///< items that reach y: of the parts of a split cluster, one does
-  std::int64_t chunks = 0;    ///< stages' contents, as the kernel's tables count them
+  std::int64_t clusters = 0;        ///< items that reach y: of the parts of a split cluster, one does
+  std::int64_t chunks = 0;          ///< stages' contents, as the kernel's tables count them
   std::int64_t without_blocks = 0;  ///< chunks that only keep pace with those of a team's other worker
-  std::int64_t loads = 0;  ///< tiles of x, of a block's inputs each, once for a team
-  std::int64_t partials = 0;  ///< parts of split clusters
-  std::int64_t counters = 0;  ///< split clusters
-  double largest = 1;         ///< steps of the worker that has most, of the mean
+  std::int64_t loads = 0;           ///< tiles of x, of a block's inputs each, once for a team
+  std::int64_t partials = 0;        ///< parts of split clusters
+  std::int64_t counters = 0;        ///< split clusters
+  double largest = 1;               ///< steps of the worker that has most, of the mean
 };
 [[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
 
@@ -74,8 +74,8 @@ class RowShares {
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
-  std::map<std::int64_t, Orders> orders_;                ///< by workers
-  std::map<std::array<std::int64_t, 4>, Parts> splits_;  ///< by workers and the numbers of a chunk
+  std::map<std::int64_t, Orders> orders_;                      ///< by workers
+  std::map<std::array<std::int64_t, 4>, Parts> splits_;        ///< by workers and the numbers of a chunk
   std::map<std::array<std::int32_t, 4>, Schedule> schedules_;  ///< by rows, merge, workers and split_saves
 };
 

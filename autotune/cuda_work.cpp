@@ -152,8 +152,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Chunks that bring a tile of x: all, but those that share the one before's.
   const bool shares = config.rows * problem.weights() > 1;
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
-  const std::int64_t loads =
-      shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
+  const std::int64_t loads = shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;
   work.global_bytes = x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +

@@ -21,8 +21,7 @@ double distance(const Config& a, const Config& b) {
   if (a.table != b.table) sum += kAnotherTable;
   for (const auto field :
        {&Config::tile_n, &Config::tile_out, &Config::stages, &Config::warps, &Config::split, &Config::rows,
-        &Config::merge, &Config::split_saves, &Config::in_flight, &Config::cluster,
-        &Config::cluster_rows})
+        &Config::merge, &Config::split_saves, &Config::in_flight, &Config::cluster, &Config::cluster_rows})
     sum += ratio(a.*field, b.*field);
   return sum;
 }

@@ -105,18 +105,18 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
               for (const std::int32_t stages : axes.stages)
                 for (const std::int32_t split : axes.split)
                   for (const std::int32_t cluster_rows : axes.cluster_rows) {
-                  config.operand_a = operand_a;
-                  config.table = table;
-                  config.tile_n = tile_n;
-                  config.tile_out = tile_out;
-                  config.warps = warps;
-                  config.split = split;
-                  config.rows = tiles.rows;
-                  config.merge = tiles.merge;
-                  config.stages = stages;
-                  config.cluster_rows = cluster_rows;
-                  use(config);
-                }
+                    config.operand_a = operand_a;
+                    config.table = table;
+                    config.tile_n = tile_n;
+                    config.tile_out = tile_out;
+                    config.warps = warps;
+                    config.split = split;
+                    config.rows = tiles.rows;
+                    config.merge = tiles.merge;
+                    config.stages = stages;
+                    config.cluster_rows = cluster_rows;
+                    use(config);
+                  }
 }
 
 /// Asks the compiler of configs, one after the other. Where tables are in global memory it is not asked again

@@ -21,13 +21,17 @@ struct Number {
   std::string_view name;
   std::int32_t Config::* field;
 };
-constexpr std::array kNumbers{
-    Number{"tile_n", &Config::tile_n},       Number{"tile_out", &Config::tile_out},
-    Number{"stages", &Config::stages},       Number{"warps", &Config::warps},
-    Number{"split", &Config::split},         Number{"rows", &Config::rows},
-    Number{"merge", &Config::merge},         Number{"split_saves", &Config::split_saves},
-    Number{"in_flight", &Config::in_flight}, Number{"cluster", &Config::cluster},
-    Number{"cluster_rows", &Config::cluster_rows}};
+constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n},
+                              Number{"tile_out", &Config::tile_out},
+                              Number{"stages", &Config::stages},
+                              Number{"warps", &Config::warps},
+                              Number{"split", &Config::split},
+                              Number{"rows", &Config::rows},
+                              Number{"merge", &Config::merge},
+                              Number{"split_saves", &Config::split_saves},
+                              Number{"in_flight", &Config::in_flight},
+                              Number{"cluster", &Config::cluster},
+                              Number{"cluster_rows", &Config::cluster_rows}};
 
 bool is_of_clusters(const Number& number) {
   return number.field == &Config::cluster || number.field == &Config::cluster_rows;

@@ -416,7 +416,8 @@ std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t
     return (value + divisor - 1) / divisor;
   };
   const std::int64_t size = std::max(config.cluster_rows, 1);
-  const std::int64_t teams = rounded_up(layout.rows(), std::max(config.rows * config.merge * size, std::int64_t{1}));
+  const std::int64_t teams =
+      rounded_up(layout.rows(), std::max(config.rows * config.merge * size, std::int64_t{1}));
   const std::int64_t most_cost = layout.blocks() + teams;  // a team without steps counts one
   const std::int64_t useful = std::max(teams, most_cost / kStepsWorthSplitting);
   // Each boundary between workers splits at most one team.

@@ -68,14 +68,14 @@ struct Item {
 /// Block rows have places: `merge` neighboring places are one output tile, and `rows` neighboring tiles one
 /// cluster. The steps of a cluster go through the columns that any of its rows needs, in ascending order, and
 /// in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and
-/// cluster. With cluster_rows = 2, two clusters in a row are a team, which two workers in a row compute at the
-/// same pace, item by item: both go through the columns that any row of the team needs, with as many steps in
-/// each; one that lacks blocks for them has steps without any. So what one loads of x serves both.
+/// cluster. With cluster_rows = 2, two clusters in a row are a team, which two workers in a row compute at
+/// the same pace, item by item: both go through the columns that any row of the team needs, with as many
+/// steps in each; one that lacks blocks for them has steps without any. So what one loads of x serves both.
 /// Every present block occurs exactly once. The parts of a cluster are in ascending order of k, and
 /// are added in ascending order of part in any order of arrival, so the result is deterministic.
 struct Schedule {
-  std::int32_t rows = 1;   ///< Config::rows
-  std::int32_t merge = 1;  ///< Config::merge
+  std::int32_t rows = 1;          ///< Config::rows
+  std::int32_t merge = 1;         ///< Config::merge
   std::int32_t cluster_rows = 1;  ///< Config::cluster_rows, clusters of a team
   /// clusters × rows × merge block rows; -1: a place without a block row
   std::vector<std::int32_t> row_of_place;
@@ -105,8 +105,8 @@ struct ScheduleFigures {
   std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
   /// blocks of zeros that merging multiplies, without those that fill up chunks
   std::int64_t filled = 0;
-  std::int64_t largest_cost = 0;  ///< of a worker
-  double mean_cost = 0;           ///< of the workers
+  std::int64_t largest_cost = 0;    ///< of a worker
+  double mean_cost = 0;             ///< of the workers
   std::int64_t without_blocks = 0;  ///< steps that only keep pace
   /// Share of the loads that clustering saves, 0 to 1.
   [[nodiscard]] double saved() const {

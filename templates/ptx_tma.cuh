@@ -56,8 +56,7 @@ __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorM
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%2, %3, %3, %3, %4}], [%5], %6;" ::"r"(shared),
-        "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier),
-        "h"(static_cast<unsigned short>(ctas))
+        "l"(&map), "r"(column), "r"(0), "r"(span), "r"(barrier), "h"(static_cast<unsigned short>(ctas))
         : "memory");
 }
 

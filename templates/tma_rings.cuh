@@ -146,7 +146,8 @@ class TmaProducer {
     const int first_k = step.segment() * Rings::kDepth;
 #pragma unroll
     for (int i = 0; i < Rings::kBoxesW; ++i) {
-      const unsigned to = rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtasW);
+      const unsigned to =
+          rings.w(w.place) + i * Rings::kBytesBox + share * (Rings::kBytesBox / Rings::kCtasW);
       // An absent block of a merged step has number -1: its box is outside of the matrix, and becomes zeros.
       if constexpr (Config::by_columns) {
         enum : int { kOfBlock = Rings::kBoxesW / Config::merge };

@@ -279,8 +279,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(fmt::format("variant {} has no tensor core to choose an operand of; leave operand_a out",
                        name(config.variant)));
   if (config.cluster * config.cluster_rows != 1 && family.specific_arch.empty())
-    refuse(fmt::format("variant {} has no clusters; cluster=1 cluster_rows=1 would work",
-                       name(config.variant)));
+    refuse(
+        fmt::format("variant {} has no clusters; cluster=1 cluster_rows=1 would work", name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
   if (config.in_flight < 0 || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or 0 for all", kMostGridRows));

@@ -25,7 +25,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
                              std::int64_t{subtiles} * shape.line_bytes * (64 + outputs);
   costs.begin = kWgmmaWarps * 98;
   // Descriptors of each subtile of a warpgroup; where there are several tiles, which one a chunk is of.
-  costs.chunk = kWarps * (61 + 17.0 * subtiles * steps / 8 + if_it(config.rows * config.cluster_rows > 1, 19) + shape.products);
+  costs.chunk = kWarps * (61 + 17.0 * subtiles * steps / 8 +
+                          if_it(config.rows * config.cluster_rows > 1, 19) + shape.products);
   costs.item = kWarps * 1.6 * shape.sums;
   // By columns, lanes exchange values; ints are converted, or moved to where floats are.
   const double stored = if_it(problem.out_dtype != DType::f32, 0.9) + if_it(problem.by_columns(), 3.7) +

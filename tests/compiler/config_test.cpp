@@ -16,6 +16,7 @@ TEST_CASE("a config survives its text") {
                       .rows = 4,
                       .merge = 2,
                       .cluster = 2,
+                      .cluster_rows = 2,
                       .table = TableForm::global,
                       .operand_a = OperandA::w,
                       .packed = true};

@@ -39,6 +39,7 @@ Case random_case(std::uint32_t seed) {
   drawn.config.rows = 1 + static_cast<std::int32_t>(random() % 5);
   drawn.config.merge = 1 << (random() % 3);
   drawn.n = random() % 300;
+  drawn.config.cluster_rows = 1 + static_cast<std::int32_t>(random() % 2);
   return drawn;
 }
 
@@ -51,7 +52,9 @@ void for_random_cases(Check check) {
   }
 }
 
-TEST_CASE("every present block appears exactly once, in its row and column, and every step has one") {
+TEST_CASE(
+    "every present block appears exactly once, in its row and column, and all steps but those that "
+    "keep pace have one") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
     const Layout& layout = drawn.problem.layout;
     std::vector<int> seen(static_cast<std::size_t>(layout.blocks()), 0);
@@ -72,7 +75,8 @@ TEST_CASE("every present block appears exactly once, in its row and column, and 
           REQUIRE(layout.col()[static_cast<std::size_t>(step.block[row])] == step.input());
           ++seen[static_cast<std::size_t>(step.block[row])];
         }
-        REQUIRE(present > 0);
+        REQUIRE((present > 0 || schedule.cluster_rows > 1));
+        REQUIRE(step.present() == (present > 0));
       }
     REQUIRE(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
   });
@@ -84,7 +88,7 @@ TEST_CASE("steps ascend in column and tile, and say where the column is the one 
       const Step* before = nullptr;
       for (const Step& step : schedule.steps_of(item)) {
         REQUIRE(((step.flags & kSameInput) != 0) == (before != nullptr && before->input() == step.input()));
-        if (before != nullptr)
+        if (before != nullptr && step.present())
           REQUIRE(std::pair(before->input(), before->output()) < std::pair(step.input(), step.output()));
         before = &step;
       }
@@ -137,6 +141,36 @@ TEST_CASE("every cluster is one whole item or all parts of a split, in fixed ord
   });
 }
 
+TEST_CASE("the workers of a team go through the same columns, each of which one of them has a block for") {
+  std::int64_t teams = 0;
+  std::int64_t without_blocks = 0;
+  for_random_cases([&](const Case&, const Schedule& schedule) {
+    const std::int32_t size = schedule.cluster_rows;
+    REQUIRE(schedule.workers() % size == 0);
+    for (std::int32_t first = 0; size > 1 && first < schedule.workers(); first += size) {
+      ++teams;
+      const auto a = schedule.items_of(first);
+      const auto b = schedule.items_of(first + 1);
+      REQUIRE(a.size() == b.size());
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        REQUIRE(b[i].tile == a[i].tile + schedule.rows);
+        REQUIRE(a[i].tile % (schedule.rows * size) == 0);
+        const auto steps_of_a = schedule.steps_of(a[i]);
+        const auto steps_of_b = schedule.steps_of(b[i]);
+        REQUIRE(steps_of_a.size() == steps_of_b.size());
+        for (std::size_t step = 0; step < steps_of_a.size(); ++step) {
+          REQUIRE(steps_of_a[step].input() == steps_of_b[step].input());
+          REQUIRE(steps_of_a[step].flags == steps_of_b[step].flags);
+          REQUIRE((steps_of_a[step].present() || steps_of_b[step].present()));
+          without_blocks += !steps_of_a[step].present() + !steps_of_b[step].present();
+        }
+      }
+    }
+  });
+  CHECK(teams > 1000);
+  CHECK(without_blocks > 1000);
+}
+
 TEST_CASE("no worker has more than 5 % or one step above the mean") {
   for_random_cases([](const Case&, const Schedule& schedule) {
     const ScheduleFigures found = figures(schedule);
@@ -169,6 +203,11 @@ TEST_CASE("the figures count what is loaded and what is filled") {
   CHECK(merged.steps == 3);
   CHECK(merged.loads == 3);
   CHECK(merged.filled == 2);
+  const ScheduleFigures shared = figures(make_schedule(problem, target, {.cluster_rows = 2}, 1));
+  CHECK(shared.steps == 6);
+  CHECK(shared.without_blocks == 2);
+  CHECK(shared.loads == 3);
+  CHECK(shared.filled == 0);
 }
 
 TEST_CASE("no schedule has more items than the bound says, empty rows among split ones included") {
@@ -195,8 +234,8 @@ TEST_CASE("what cannot be scheduled is refused") {
   Problem problem;
   problem.layout = Layout::from_mask(2, 3, std::vector<std::uint8_t>(6, 1));
   const Target target{Target::Kind::cuda, "sm_80", 1};
-  for (const Config& config :
-       {Config{.rows = 0}, Config{.rows = 9}, Config{.merge = 0}, Config{.merge = 3}, Config{.merge = 8}})
+  for (const Config& config : {Config{.rows = 0}, Config{.rows = 9}, Config{.merge = 0}, Config{.merge = 3},
+                               Config{.merge = 8}, Config{.cluster_rows = 0}, Config{.cluster_rows = 3}})
     CHECK_THROWS_AS((void)make_schedule(problem, target, config, 1), Error);
   problem.strict_absent = true;
   CHECK_THROWS_AS((void)make_schedule(problem, target, {.merge = 2}, 1), Error);

@@ -57,6 +57,7 @@ Config draw_config(Random& random) {
   config.merge = config.rows == 1 ? any(random, std::array{1, 1, 2, 4}) : 1;
   config.split = any(random, std::array{1, 3});
   config.cluster = any(random, std::array{1, 2});
+  config.cluster_rows = any(random, std::array{1, 2});
   config.in_flight = any(random, std::array{0, 1, 2});
   config.table = any(random, std::array{TableForm::constant, TableForm::global});
   return config;

@@ -106,6 +106,37 @@ TEST_CASE("clusters of wgmma share the weight, and an odd batch tile takes part 
   check_right(layout, options, 300);
 }
 
+TEST_CASE("clusters of wgmma share x, whichever of their rows need it") {
+  if (!has_wgmma()) return;
+  // Five rows leave one without a partner, two of the others are empty, and two share no column.
+  std::vector<std::uint8_t> mask(5 * 7, 0);
+  for (const std::size_t block : {0, 2, 4, 7, 9, 10, 13, 21, 22, 26}) mask[block] = 1;
+  const Layout few = Layout::from_mask(5, 7, mask);
+  for (const char* numbers :
+       {"tile_n=128 stages=2 cluster_rows=2", "tile_n=128 stages=3 cluster_rows=2 rows=2",
+        "tile_n=128 stages=2 cluster_rows=2 cluster=2", "tile_n=256 stages=3 cluster_rows=2 in_flight=1",
+        "tile_n=128 stages=3 cluster_rows=2 cluster=2 merge=2"}) {
+    check_right(few, asked({64, 64}, 300, numbers, 8), 300);
+    check_right(patterns::random(6, 6, 0.6, 3), asked({64, 128}, 300, numbers), 300);
+  }
+  const Layout long_rows = patterns::random(2, 24, 0.7, 3);
+  Options split = asked({64, 64}, 200, "tile_n=128 stages=3 cluster_rows=2", 8);
+  CHECK(compile(long_rows, split).workspace_bytes(200) > 0);
+  check_right(long_rows, split, 200);
+  Options options = asked({128, 64}, 300, "tile_n=128 stages=3 cluster_rows=2");
+  options.operation = Operation::grad_input;
+  check_right(few, options, 300);
+  options.operation = Operation::forward;
+  options.epilogue = {.activation = Activation::silu, .glu = true};
+  options.overlap_launches = true;
+  options.block = {64, 64};
+  check_right(few, options, 300);
+  options.epilogue = {};
+  options.dtype = DType::e4m3;
+  options.out_dtype = DType::bf16;
+  check_right(few, options, 300);
+}
+
 TEST_CASE("rows that several CTAs of wgmma share are combined") {
   if (!has_wgmma()) return;
   const Layout layout = patterns::random(2, 24, 0.7, 3);
@@ -244,6 +275,7 @@ TEST_CASE("launches of wgmma give the same bits, whatever comes first") {
   CHECK(compile(layout, options).workspace_bytes(200) > 0);  // else no row is split
   check_repeated(options, "tile_n=128 stages=3", 200);
   check_repeated(options, "tile_n=128 stages=3 rows=2 cluster=2", 200);
+  check_repeated(options, "tile_n=128 stages=3 cluster_rows=2", 200);
   options.operation = Operation::grad_input;
   check_repeated(options, "tile_n=128 stages=3", 200);
   options.operation = Operation::grad_weight;

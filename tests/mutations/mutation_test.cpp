@@ -163,6 +163,11 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
                     Fault::expected_bytes_off, Fault::cluster_left_early},
                    6);
+  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 cluster_rows=2"),
+                   {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped, Fault::box_off,
+                    Fault::expected_bytes_off, Fault::phase_changed, Fault::product_wait_off_by_one,
+                    Fault::cluster_left_early},
+                   6);
   check_all_caught(make_subject(DType::f16, {128, 64}, "wgmma tile_n=128 warps=12 stages=3", Math::ieee,
                                 Operation::grad_input),
                    {Fault::exchange_dropped, Fault::box_off, Fault::store_address_off}, 3);

@@ -71,8 +71,14 @@ TEST_CASE("numbers that do not go together are refused, with what would work") {
   config = wgmma_config(128, 4);
   config.cluster = 4;
   refused(config, "cluster=2 would work");
+  config.cluster = 1;
+  config.cluster_rows = 3;
+  refused(config, "cluster_rows=2 would work");
   config = mma_config(64, OperandA::x, 2, 4);
   config.cluster = 2;
+  refused(config, "variant mma has no clusters");
+  config.cluster = 1;
+  config.cluster_rows = 2;
   refused(config, "variant mma has no clusters");
 }
 
@@ -117,7 +123,7 @@ TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neig
   CHECK(maps(gradient).at(1).box_rows == 64);
 }
 
-TEST_CASE("the CTAs of a cluster share out the rows of the weight's boxes") {
+TEST_CASE("the CTAs of a cluster share out the rows of boxes") {
   Config config = wgmma_config(128, 4);
   config.cluster = 2;
   const Source source = emit_plan(mma_problem({128, 64}, 256, kHalf), kHopper, {{256, config}});
@@ -125,6 +131,12 @@ TEST_CASE("the CTAs of a cluster share out the rows of the weight's boxes") {
   CHECK(entry.attributes.cluster == std::array<std::int32_t, 2>{1, 2});
   CHECK(entry.tensor_maps.at(0).box_rows == 128);
   CHECK(entry.tensor_maps.at(1).box_rows == 64);
+  config.cluster_rows = 2;
+  const Source both = emit_plan(mma_problem({128, 64}, 256, kHalf), kHopper, {{256, config}});
+  CHECK(both.entries.front().attributes.cluster == std::array<std::int32_t, 2>{2, 2});
+  CHECK(both.entries.front().workers % 2 == 0);
+  CHECK(both.entries.front().tensor_maps.at(0).box_rows == 64);
+  CHECK(both.entries.front().tensor_maps.at(1).box_rows == 64);
 }
 
 TEST_CASE("a plan with wgmma is compiled for sm_90a, and any other for its target") {
@@ -180,10 +192,11 @@ TEST_CASE("kernels of wgmma with several tiles, and with long epilogues, compile
           need_nvrtc()) {
   // As many sums as there may be, and parts of rows that are combined.
   for (const Types& types : {kHalf, kFloat8, kI8})
-    for (const std::int32_t cluster : {1, 2}) {
+    for (const auto& [cluster, cluster_rows] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
       Config config = wgmma_config(128, 3, 2);
       config.split = 3;
       config.cluster = cluster;
+      config.cluster_rows = cluster_rows;
       compile_clean(mma_problem({128, 128}, 512, types), config);
     }
   for (const Operation operation : {Operation::forward, Operation::grad_input}) {
