@@ -40,7 +40,7 @@ struct Share {
   double products = 0;      ///< cycles of its tensor cores, or of its CUDA cores
   double instructions = 0;  ///< of warps
   double shared_bytes = 0;
-  double global_bytes = 0;
+  double arriving_bytes = 0;
   double chunks = 0;
   double memory_us = 0;  ///< that a chunk takes to come
 };
@@ -61,7 +61,7 @@ Times wave(const Architecture& figures, const CtaCosts& costs, const Config& con
   of(times, Bound::arithmetic) = ctas * share.products * cycle;
   of(times, Bound::instructions) =
       ctas * std::max(share.instructions / issued, share.shared_bytes / Architecture::kSharedBytes) * cycle;
-  of(times, Bound::cache) = ctas * share.global_bytes / Architecture::kCacheBytes * cycle;
+  of(times, Bound::cache) = ctas * share.arriving_bytes / Architecture::kCacheBytes * cycle;
   of(times, Bound::latency) = share.chunks / chunks_ahead(costs, config) * share.memory_us;
   return times;
 }
@@ -100,7 +100,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
                         of_cta(work.products) * cycles_of_product(problem, target, costs, figures),
                     of_cta(work.instructions + work.products),
                     of_cta(work.shared_bytes),
-                    of_cta(work.global_bytes),
+                    of_cta(work.global_bytes + work.multicast_bytes),
                     of_cta(work.chunks),
                     latency};
   const std::int32_t room = resident(target, costs);
@@ -183,6 +183,36 @@ double step_us(const Spmm& problem, const Target& target, const Config& config, 
   return *std::max_element(times.begin(), times.end());
 }
 
+/// Batch tiles in clusters of two; of an odd number, CTAs of one tile would wait for an SM. An SM has one
+/// CTA, so that where the batch is fixed, other numbers of tiles at once may leave whole block rows for each:
+/// that may be worth more than x's share of L2. Which columns rows share decides nothing about it.
+Config in_clusters(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
+                   const Architecture& figures) {
+  RowShares rows(problem.layout);
+  const auto with_tiles = [&](std::int32_t in_flight) {
+    Config other = config;
+    other.in_flight = in_flight > 1 ? in_flight - in_flight % 2 : in_flight;
+    other.cluster = tiles_at_once(problem, other, n) % 2 == 0 ? 2 : 1;
+    return other;
+  };
+  const auto us_of = [&](Config other) {
+    other.cluster_rows = 1;
+    return predict(problem, target, other, n, figures, rows).us;
+  };
+  Config best = with_tiles(config.in_flight);
+  if (problem.batch.dynamic()) return best;
+  double least = us_of(best);
+  for (std::int32_t tiles = 4; tiles < std::min<std::int64_t>(target.workers, problem.batch_tiles(n, config));
+       tiles *= 2) {
+    const Config other = with_tiles(tiles);
+    const double us = us_of(other);
+    if (us >= least) continue;
+    least = us;
+    best = other;
+  }
+  return best;
+}
+
 }  // namespace
 
 Prediction predict(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
@@ -200,14 +230,9 @@ Prediction predict(const Sddmm& gradient, const Target& target, const Config& co
 Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
                     const Architecture& figures) {
   config.in_flight = tiles_in_share(problem, target, config, n, kShareOfX * figures.cache_bytes());
-  // Clusters are of two batch tiles: of an odd number, CTAs of one tile would wait for an SM.
-  if (config.variant == Variant::wgmma) {
-    if (config.in_flight > 1) config.in_flight -= config.in_flight % 2;
-    config.cluster = tiles_at_once(problem, config, n) % 2 == 0 ? 2 : 1;
-  }
   config.split_saves =
       static_cast<std::int32_t>(Architecture::kCombineUs / step_us(problem, target, config, figures));
-  return config;
+  return config.variant == Variant::wgmma ? in_clusters(problem, target, config, n, figures) : config;
 }
 
 }  // namespace sparsekiln::cuda

@@ -158,6 +158,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.global_bytes = x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
                       tiles * (gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
+  work.multicast_bytes =
+      (config.cluster_rows - 1) * x + (tiles - quotient_up(tiles, config.cluster)) * weight;
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
   work.memory_bytes = weight + gates + bias + edges + y + tables + once;

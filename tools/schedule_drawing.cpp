@@ -90,11 +90,13 @@ std::string draw_schedule(const Problem& problem, const Schedule& schedule, cons
   std::string text = fmt::format(
       "schedule for {} at n = {}: {}\n"
       "{} workers of {} steps on average, {} at most (balance {:.3f}), waves: {}\n"
-      "tiles of x: {} loaded, {} by single rows ({:.1f} % saved); blocks filled with zeros: {}\n"
+      "tiles of x: {} loaded, {} by single rows ({:.1f} % saved); blocks filled with zeros: {}{}\n"
       "split clusters: {}, partial sums: {}\n",
       target.to_string(), n, to_string(config), schedule.workers(), fmt::format("{:.1f}", found.mean_cost),
       found.largest_cost, found.balance(), waves(schedule, target, config, n), found.loads,
-      found.one_row_loads, 100 * found.saved(), found.filled, schedule.counters, schedule.partials);
+      found.one_row_loads, 100 * found.saved(), found.filled,
+      found.without_blocks == 0 ? "" : fmt::format(", steps without blocks: {}", found.without_blocks),
+      schedule.counters, schedule.partials);
   text += bars(schedule);
   const bool small = problem.layout.rows() <= kMostDrawn && problem.layout.cols() <= kMostDrawn;
   if (small) text += "block row: its blocks, each with its worker\n" + grid(problem.layout, schedule);

@@ -29,6 +29,7 @@ Json describe_figures(const Schedule& schedule) {
           {"one_row_loads_of_x", found.one_row_loads},
           {"loads_saved", found.saved()},
           {"filled_blocks", found.filled},
+          {"steps_without_blocks", found.without_blocks},
           {"split_clusters", schedule.counters},
           {"partials", schedule.partials}};
 }
