@@ -64,11 +64,12 @@ Caps caps_for(const Limits& limits, std::string& complaint) {
 }  // namespace
 
 struct Store::State {
-  State(std::filesystem::path path, Warn warn_once, const Limits& limits)
+  State(std::filesystem::path path, Warn warn_once, const Limits& limits, std::shared_ptr<Remote> behind)
       : folder(std::move(path)),
         warn(std::move(warn_once)),
         caps(caps_for(limits, complaint)),
         patience(limits.patience),
+        remote(std::move(behind)),
         trimmer(folder, caps) {
     if (!complaint.empty() && warn) warn(complaint);
   }
@@ -80,6 +81,7 @@ struct Store::State {
   std::string complaint;  // declared before the caps, which set it
   const Caps caps;
   const Patience patience;
+  const std::shared_ptr<Remote> remote;
 
   std::atomic<std::uint64_t> hits = 0;
   std::atomic<std::uint64_t> misses = 0;
@@ -197,7 +199,7 @@ struct Store::State {
   }
 };
 
-Store::Store(std::filesystem::path folder, Warn warn, const Limits& limits) {
+Store::Store(std::filesystem::path folder, Warn warn, const Limits& limits, std::shared_ptr<Remote> remote) {
   if (folder.empty()) folder = default_folder();
   // Made absolute once: the program may change its working directory.
   std::error_code unknown_working_directory;
@@ -205,7 +207,7 @@ Store::Store(std::filesystem::path folder, Warn warn, const Limits& limits) {
     auto absolute = std::filesystem::absolute(folder, unknown_working_directory);
     if (!unknown_working_directory) folder = std::move(absolute);
   }
-  state_ = std::make_unique<State>(std::move(folder), std::move(warn), limits);
+  state_ = std::make_unique<State>(std::move(folder), std::move(warn), limits, std::move(remote));
 }
 
 Store::~Store() { state_->write_counters_down(); }
@@ -252,9 +254,16 @@ Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, co
   }
   state_->count(found ? state_->hits : state_->misses);
   if (found) return {std::move(*found), false};
+  if (state_->remote != nullptr) {
+    if (auto payload = state_->remote->get(identity, accept)) {
+      put(identity, *payload);
+      return {std::move(*payload), false};
+    }
+  }
   try {
     Got got{make(), true};
     put(identity, got.payload);
+    if (state_->remote != nullptr) state_->remote->put(identity, got.payload);
     return got;
   } catch (const Error& error) {
     state_->remember(error, identity, toolchain);

@@ -15,6 +15,7 @@
 #include "cache/identity.h"
 #include "cache/journal.h"
 #include "cache/lock.h"
+#include "cache/remote.h"
 
 namespace sparsekiln::cache {
 
@@ -37,7 +38,9 @@ class Store {
 
   /// `folder` empty: default_folder(). The folder is created (0700) on the first write; a folder that someone
   /// else owns or can write is not used.
-  explicit Store(std::filesystem::path folder = {}, Warn warn = {}, const Limits& limits = {});
+  /// `remote`: a level behind the folder, which get_or_make asks before it makes anything; null: none.
+  explicit Store(std::filesystem::path folder = {}, Warn warn = {}, const Limits& limits = {},
+                 std::shared_ptr<Remote> remote = nullptr);
   ~Store();
 
   /// SPARSEKILN_CACHE_DIR, otherwise XDG_CACHE_HOME/sparsekiln, otherwise HOME/.cache/sparsekiln; empty if
@@ -59,7 +62,8 @@ class Store {
 
   /// The payload under this identity, or what `make` makes, which is then put. If threads and processes ask
   /// for the same at once, one of them makes it, with the key's lock (KeyLock), and the others wait for that
-  /// one, but no longer than their patience.
+  /// one, but no longer than their patience. What the remote level has is put as if it had been made, and
+  /// what was made is sent there.
   ///
   /// Throws what `make` throws. An Error of kind `compile` that has a log and a source is kept, and thrown
   /// again for requests within the hour with the same toolchain.

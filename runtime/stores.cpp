@@ -22,13 +22,24 @@ bool is_refused(const Binary& binary, const BuildJob& job) {
 
 }  // namespace
 
+const SharedLevel& shared_level() {
+  static const SharedLevel level = [] {
+    SharedLevel found;
+    found.remote = cache::Remote::from_environment(found.complaint);
+    return found;
+  }();
+  return level;
+}
+
 std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   static std::mutex mutex;
   static std::map<std::filesystem::path, std::shared_ptr<cache::Store>> stores;
   const std::filesystem::path folder = asked.empty() ? cache::Store::default_folder() : asked;
   const std::lock_guard lock(mutex);
   std::shared_ptr<cache::Store>& store = stores[folder];
-  if (store == nullptr) store = std::make_shared<cache::Store>(folder);
+  if (store == nullptr)
+    store =
+        std::make_shared<cache::Store>(folder, cache::Store::Warn(), cache::Limits(), shared_level().remote);
   return store;
 }
 

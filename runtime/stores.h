@@ -13,6 +13,13 @@
 
 namespace sparsekiln {
 
+struct SharedLevel {
+  std::shared_ptr<cache::Remote> remote;  ///< null: there is none
+  std::string complaint;                  ///< why there is none, though one was asked for
+};
+/// The remote level of all stores of this process, as the environment says when it is first needed.
+[[nodiscard]] const SharedLevel& shared_level();
+
 /// The store of a folder, as Options::cache_dir: one for the life of the process, so that its counters and
 /// its memory are shared.
 [[nodiscard]] std::shared_ptr<cache::Store> store_in(const std::filesystem::path& folder);

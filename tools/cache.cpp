@@ -22,6 +22,7 @@
 #include "cache/failure.h"
 #include "cache/listing.h"
 #include "cache/read_only_store.h"
+#include "cache/signing.h"
 #include "cache/store.h"
 #include "cache/trim.h"
 #include "compiler/build.h"
@@ -51,6 +52,7 @@ struct CacheArguments {
   fs::path folder;  ///< empty: the default one
   std::string key;
   fs::path extract_to;
+  fs::path key_file;
   std::string max_bytes;
   std::string max_files;
   bool failed = false;
@@ -337,6 +339,18 @@ std::uint64_t amount(const char* option, const std::string& text, std::uint64_t 
       fmt::format("{} '{}': write a positive number, such as 20000, 512M or 2G", option, printable(text)));
 }
 
+Answer make_key(const CacheArguments& arguments) {
+  cache::Keys::make(arguments.key_file);
+  const std::string secret = arguments.key_file.string();
+  Answer answer;
+  answer.json = {{"secret", secret}, {"public", secret + ".pub"}};
+  answer.text = fmt::format(
+      "{}: signs what is sent to a shared level of the cache; keep it where only builders read it\n"
+      "{}.pub: believes those signatures; SPARSEKILN_REMOTE_KEY names it everywhere else\n",
+      printable(secret), printable(secret));
+  return answer;
+}
+
 Answer trim(const CacheArguments& arguments) {
   std::string complaint;
   cache::Caps caps = cache::caps_from_environment(complaint);
@@ -467,6 +481,12 @@ void add_cache(CLI::App& root, Invocation& invocation) {
   const auto [clearing, cleared] = verb("clear", "removes everything, but what is being made", clear);
   clearing->add_flag("--failed", cleared->failed, "only what is remembered of failed compiles");
   clearing->add_flag("--bad", cleared->bad, "only damaged files that were set aside");
+  CLI::App& key = *app.add_subcommand("key", "makes a pair of keys for a shared level of the cache");
+  const auto made = std::make_shared<CacheArguments>();
+  key.add_option("FILE", made->key_file, "file to make for the secret key; FILE.pub gets the public one")
+      ->required();
+  add_json(key, invocation);
+  key.callback([&invocation, made] { invocation.command = [=] { return make_key(*made); }; });
   verb("explain-miss", "says in which fields a wanted kernel differs from the nearest one that is there",
        explain_miss, true);
 }

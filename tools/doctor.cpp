@@ -12,6 +12,7 @@
 #include "compiler/build.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/cuda/nvrtc_choice.h"
+#include "runtime/stores.h"
 #ifdef SPARSEKILN_CPU
 #include "compiler/cpu/object.h"
 #endif
@@ -144,6 +145,29 @@ Finding look_at_cache() {
           fmt::format("in memory only: {}", store.why())};
 }
 
+/// Asks the server for an entry that nobody makes.
+Finding look_at_shared_level() {
+  const SharedLevel& level = shared_level();
+  if (level.remote == nullptr) {
+    const std::string why = level.complaint.empty() ? "none (SPARSEKILN_REMOTE)" : level.complaint;
+    return {"shared cache", {{"usable", false}, {"why", why}}, why};
+  }
+  const auto refuse = [](std::span<const std::byte>) { return false; };
+  static_cast<void>(level.remote->get(cache::Identity().add("what", "probe"), refuse));
+  const std::string problem = level.remote->problem();
+  const Json json = {{"usable", problem.empty()},
+                     {"place", level.remote->place()},
+                     {"signs", level.remote->signs()},
+                     {"why", problem}};
+  if (!problem.empty())
+    return {"shared cache", json,
+            fmt::format("{} does not serve: {}", printable(level.remote->place()), problem)};
+  return {
+      "shared cache", json,
+      fmt::format("{}, {}", printable(level.remote->place()),
+                  level.remote->signs() ? "read and written" : "read; there is no secret key to sign with")};
+}
+
 Finding look_at_packs() {
   const ReadOnlyStores layers({}, true, Require::anything);
   Json json = {{"usable", layers.warning().empty()}, {"packs", layers.names()}};
@@ -157,8 +181,9 @@ Answer examine() {
   answer.json = {{"version", SPARSEKILN_VERSION}, {"compiler_digest", compiler_digest()}};
   answer.text =
       fmt::format("sparsekiln {}, compiler {}\n", SPARSEKILN_VERSION, compiler_digest().substr(0, 16));
-  for (Finding& finding : std::vector<Finding>{look_for_driver(), look_for_emulator(), look_for_nvrtc(),
-                                               look_at_cpu(), look_at_packs(), look_at_cache()}) {
+  for (Finding& finding :
+       std::vector<Finding>{look_for_driver(), look_for_emulator(), look_for_nvrtc(), look_at_cpu(),
+                            look_at_packs(), look_at_cache(), look_at_shared_level()}) {
     std::string key = finding.part;
     for (char& letter : key) letter = letter == ' ' ? '_' : letter;
     answer.json[key] = finding.json;

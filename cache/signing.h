@@ -1,0 +1,43 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sparsekiln::cache {
+
+// Ed25519 signatures (RFC 8032), by libsodium.
+
+using PublicKey = std::array<unsigned char, 32>;
+using Seed = std::array<unsigned char, 32>;  ///< what the secret key is made of
+using Signature = std::array<unsigned char, 64>;
+
+/// The keys of a file: one that signs, if there is one, and those whose signatures are believed.
+class Keys {
+ public:
+  /// Reads a file of lines `sparsekiln-secret-key-1 HEX` (one at most, of the seed) and
+  /// `sparsekiln-public-key-1 HEX`; blank lines, and those that begin with #, count for nothing. A secret key
+  /// believes its own signatures. Throws Error(cache), which never shows what a line holds: where the file
+  /// cannot be read or is no such file, belongs to someone else but root, is writable by others, or holds a
+  /// secret that others may read.
+  [[nodiscard]] static Keys read(const std::filesystem::path& file);
+  /// A new pair: the secret key in `file`, which must not exist, with mode 0600, and the public one in
+  /// `file`.pub. Throws Error(cache).
+  static void make(const std::filesystem::path& file);
+
+  [[nodiscard]] bool signs() const { return seed_.has_value(); }
+  /// Of a message, which is not empty. Only where signs().
+  [[nodiscard]] Signature sign(std::span<const std::byte> message) const;
+  [[nodiscard]] bool believes(std::span<const std::byte> message, const Signature& signature) const;
+
+ private:
+  std::optional<Seed> seed_;
+  std::vector<PublicKey> believed_;
+};
+
+}  // namespace sparsekiln::cache
