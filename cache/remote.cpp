@@ -32,7 +32,7 @@ constexpr milliseconds kLongestPause{60000};
 constexpr milliseconds kLastWait{300};
 constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of an entry
 constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // that wait to be sent
-/// Requests in the background, which nobody waits for.
+/// Requests in the background, which no caller waits for.
 constexpr milliseconds kSending{10000};
 
 std::string variable(const char* name) {

@@ -16,10 +16,10 @@
 
 namespace sparsekiln::cache {
 
-/// A shared level of the cache, behind the folder: an HTTP or HTTPS server that answers GET and PUT, such as
-/// nginx with WebDAV or bazel-remote. Thread-safe. It never throws, and never costs a process more than about
-/// a second in all: requests have time-outs, after one that failed the server is left alone for a while, and
-/// for good once the process has lost too much time. docs/cache.md says what is trusted.
+/// A shared level of the cache, asked after the folder: an HTTP or HTTPS server that answers GET and PUT,
+/// such as nginx with WebDAV or bazel-remote. Thread-safe. It never throws, and never costs a process more
+/// than about a second in all: requests have time-outs, after one that failed the server is left alone for a
+/// while, and for good once the process has lost too much time. docs/cache.md says what is trusted.
 class Remote {
  public:
   struct Settings {
@@ -73,7 +73,7 @@ class Remote {
 /// The name of an entry on a server: 64 hexadecimal digits, as bazel-remote wants.
 [[nodiscard]] std::string remote_name(const Identity& identity);
 
-/// An entry as it lies on a server, signed if `keys` sign.
+/// An entry as a server stores it, signed if `keys` sign.
 [[nodiscard]] std::vector<std::byte> seal(const Identity& identity, std::span<const std::byte> payload,
                                           const Keys& keys);
 /// The payload of what came from a server under this identity; empty, and `why`, where it is not to be

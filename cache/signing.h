@@ -31,7 +31,7 @@ class Keys {
   static void make(const std::filesystem::path& file);
 
   [[nodiscard]] bool signs() const { return seed_.has_value(); }
-  /// Of a message, which is not empty. Only where signs().
+  /// The message is not empty. Only where signs().
   [[nodiscard]] Signature sign(std::span<const std::byte> message) const;
   [[nodiscard]] bool believes(std::span<const std::byte> message, const Signature& signature) const;
 

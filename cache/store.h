@@ -38,7 +38,7 @@ class Store {
 
   /// `folder` empty: default_folder(). The folder is created (0700) on the first write; a folder that someone
   /// else owns or can write is not used.
-  /// `remote`: a level behind the folder, which get_or_make asks before it makes anything; null: none.
+  /// `remote`: a level after the folder, which get_or_make asks before it makes anything; null: none.
   explicit Store(std::filesystem::path folder = {}, Warn warn = {}, const Limits& limits = {},
                  std::shared_ptr<Remote> remote = nullptr);
   ~Store();

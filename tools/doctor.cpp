@@ -145,7 +145,7 @@ Finding look_at_cache() {
           fmt::format("in memory only: {}", store.why())};
 }
 
-/// Asks the server for an entry that nobody makes.
+/// Asks the server for an entry that does not exist.
 Finding look_at_shared_level() {
   const SharedLevel& level = shared_level();
   if (level.remote == nullptr) {

@@ -188,7 +188,7 @@ TEST_CASE("answers that each take a while are given up as well") {
   CHECK(fixture.server->gets < 10);
 }
 
-TEST_CASE("a store asks the level behind it before it makes anything, and keeps what it finds") {
+TEST_CASE("a store asks its remote level before it makes anything, and keeps what it finds") {
   const Fixture fixture;
   const auto make = [](unsigned seed) { return [=] { return payload_of(100, seed); }; };
   {

@@ -1,4 +1,4 @@
-// What comes from the server of a shared level of the cache: bytes that anybody may have sent.
+// What comes from the server of a shared level of the cache: bytes from a server that is not trusted.
 
 #include <algorithm>
 #include <cstdint>
@@ -34,14 +34,14 @@ void check(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   check(bytes);
-  // Behind a good header, and as the payload of an entry that is whole.
+  // After a good header, and as the payload of an entry that is whole.
   auto sealed = seal(wanted(), bytes, Keys());
   check(sealed);
   const std::size_t header = sealed.size() - encode(wanted(), bytes).size();
   sealed.resize(header);
   sealed.insert(sealed.end(), bytes.begin(), bytes.end());
   check(sealed);
-  // Nobody's signature is believed without keys, whatever it is.
+  // No signature is believed without keys, whatever it is.
   std::string why;
   if (unseal(wanted(), bytes, Keys(), false, why)) std::abort();
   return 0;
