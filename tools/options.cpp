@@ -37,6 +37,11 @@ void add_json(CLI::App& app, Invocation& invocation) {
   app.add_flag("--json", invocation.json, "print one JSON document on standard output, nothing else there");
 }
 
+void add_shard(CLI::App& app, std::string& shard) {
+  app.add_option("--shard", shard, "only the jobs of machine I of N, counted from 0: 0/8 to 7/8")
+      ->type_name("I/N");
+}
+
 CLI::Validator whole_number() {
   return {[](std::string& text) {
             return reads_as<std::int64_t>(text)

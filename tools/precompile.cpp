@@ -14,10 +14,12 @@
 
 #include "cache/pack.h"
 #include "compiler/cuda/compatibility.h"
+#include "runtime/request.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
 #include "tools/precompile_run.h"
+#include "tools/shard.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -30,6 +32,7 @@ struct PrecompileArguments {
   bool keep_going = false;
   std::int64_t workers = 0;  ///< 0: one a core
   std::string driver;        ///< "12.4"; empty: this machine's
+  std::string shard;
   std::filesystem::path output;
 };
 
@@ -53,6 +56,7 @@ void check(const PrecompileArguments& arguments) {
                 fmt::format("--jobs {}: 1 or more kernels are compiled at once", arguments.workers));
   static_cast<void>(with_plain_archs(arguments.archs));
   static_cast<void>(driver_of(arguments));
+  static_cast<void>(parse_shard(arguments.shard));
 }
 
 void report(const Precompiled& made, const PrecompileArguments& arguments, Answer& answer) {
@@ -105,6 +109,10 @@ Answer precompile(const PrecompileArguments& arguments) {
   if (const auto driver = driver_of(arguments))
     for (KernelJob& job : jobs)
       if (job.job.target.kind == Target::Kind::cuda) job.job.toolchain = *driver;
+  const auto identity = [](const KernelJob& job) {
+    return identity_of(job.job.problem, job.job.target, job.job.plan).canonical();
+  };
+  jobs = jobs_of_shard(std::move(jobs), parse_shard(arguments.shard), identity);
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, arguments.workers == 0 ? cores : static_cast<std::size_t>(arguments.workers)),
          arguments, answer);
@@ -130,6 +138,7 @@ void add_precompile(CLI::App& root, Invocation& invocation) {
   app.add_flag("--from-store", arguments->from_store, "all that the store has seen, too");
   app.add_option("--jobs", arguments->workers, "kernels to compile at once (one a core where not given)")
       ->check(whole_number());
+  add_shard(app, arguments->shard);
   app.add_flag("--keep-going", arguments->keep_going,
                "write the pack also where some failed, without them; the exit status is 1 all the same");
   app.add_option("-o,--output", arguments->output, "the pack to write")->required();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #include "tools/report_entry.h"
 #include "tools/report_json.h"
 #include "tools/report_text.h"
+#include "tools/shard.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -36,6 +38,7 @@ struct TuneArguments {
   std::vector<std::filesystem::path> files;
   std::string target = "auto";
   std::string budget = "30s";
+  std::string shard;
   std::int64_t workers = 0;  ///< 0: one a processor
   bool from_store = false;
   bool again = false;
@@ -208,12 +211,16 @@ Answer tune_all(const TuneArguments& arguments) {
   if (arguments.workers < 0)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--jobs {}: 1 or more candidates are compiled at once", arguments.workers));
+  const Shard shard = parse_shard(arguments.shard);
   const std::string arch = resolve_target(arguments.target).to_string();
-  const std::vector<KernelJob> jobs =
+  std::vector<KernelJob> jobs =
       jobs_of(arguments.what, arguments.files, {arch}, arguments.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 "tune: of what? Give layout files, a jobs file (.json), or --from-store");
+  jobs = jobs_of_shard(std::move(jobs), shard, [](const KernelJob& job) {
+    return fmt::format("{}", problem_fields(job.job.problem, job.job.target));
+  });
   const TunedJobs tuned = tune_jobs(arguments, jobs, budget, answer);
   const std::vector<ReportEntry> entries = entries_of(tuned.records);
   std::string models;
@@ -247,6 +254,7 @@ void add_tune(CLI::App& root, Invocation& invocation) {
       ->capture_default_str();
   app.add_option("--budget", arguments->budget, "time for each problem: 30s, 500ms, 2m")
       ->capture_default_str();
+  add_shard(app, arguments->shard);
   app.add_option("--jobs", arguments->workers,
                  "candidates to compile at once (one a processor where not given)")
       ->check(whole_number());
