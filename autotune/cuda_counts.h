@@ -53,10 +53,10 @@ class RowShares {
   };
   [[nodiscard]] const Parts& split(std::int64_t workers, ChunkShape chunk);
 
-  /// The schedule itself, of this layout: whether sharing x pays depends on which columns rows share, of
-  /// which statistics say nothing.
-  [[nodiscard]] const Schedule& schedule(const Spmm& problem, const Target& target, const Config& config,
-                                         std::int64_t n);
+  /// The counts of the schedule itself: whether sharing x pays depends on which columns rows share, of which
+  /// statistics say nothing.
+  [[nodiscard]] const Counts& of_teams(const Spmm& problem, const Target& target, const Config& config,
+                                       ChunkShape chunk, std::int64_t n);
 
  private:
   struct Orders {
@@ -74,12 +74,13 @@ class RowShares {
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
-  std::map<std::int64_t, Orders> orders_;                      ///< by workers
-  std::map<std::array<std::int64_t, 4>, Parts> splits_;        ///< by workers and the numbers of a chunk
-  std::map<std::array<std::int32_t, 4>, Schedule> schedules_;  ///< by rows, merge, workers and split_saves
+  std::map<std::int64_t, Orders> orders_;                ///< by workers
+  std::map<std::array<std::int64_t, 4>, Parts> splits_;  ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 8>, Counts> teams_;  ///< by the numbers that a schedule follows from
 };
 
-/// What make_schedule would give for a batch of n, without making it. `rows`: of the problem's layout.
+/// What make_schedule would give for a batch of n, without making it, but where CTAs share x. `rows`: of the
+/// problem's layout.
 [[nodiscard]] Counts expected_counts(const Spmm& problem, const Target& target, const Config& config,
                                      ChunkShape chunk, std::int64_t n, RowShares& rows);
 

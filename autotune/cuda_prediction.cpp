@@ -97,7 +97,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double latency = Architecture::kCacheUs +
                          std::min(from_memory, 1.0) * (Architecture::kMemoryUs - Architecture::kCacheUs);
   const Share share{of_cta(work.fmas) / figures.lanes +
-                        of_cta(work.products) * cycles_of_product(problem, target, costs, figures),
+                        of_cta(work.products_in_time) * cycles_of_product(problem, target, costs, figures),
                     of_cta(work.instructions + work.products),
                     of_cta(work.shared_bytes),
                     of_cta(work.global_bytes + work.multicast_bytes),
@@ -183,18 +183,26 @@ double step_us(const Spmm& problem, const Target& target, const Config& config, 
   return *std::max_element(times.begin(), times.end());
 }
 
-/// Batch tiles in clusters of two; of an odd number, CTAs of one tile would wait for an SM. An SM has one
-/// CTA, so that where the batch is fixed, other numbers of tiles at once may leave whole block rows for each:
-/// that may be worth more than x's share of L2. Which columns rows share decides nothing about it.
+/// So many tiles at once that all rounds have as many, but for the last, and no round more than `most`.
+std::int32_t even_rounds(std::int64_t tiles, std::int64_t most) {
+  const std::int64_t rounds = (tiles + most - 1) / most;
+  return static_cast<std::int32_t>((tiles + rounds - 1) / rounds);
+}
+
+/// An SM has one CTA, so that where the batch is fixed, other numbers of batch tiles at once may leave whole
+/// block rows for each worker: that may be worth more than x's share of L2. CTAs that share W are two of
+/// them; of an odd number, one would wait for an SM.
 Config in_clusters(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
                    const Architecture& figures) {
   RowShares rows(problem.layout);
+  const std::int64_t tiles = problem.batch_tiles(n, config);
   const auto with_tiles = [&](std::int32_t in_flight) {
     Config other = config;
-    other.in_flight = in_flight > 1 ? in_flight - in_flight % 2 : in_flight;
-    other.cluster = tiles_at_once(problem, other, n) % 2 == 0 ? 2 : 1;
+    other.in_flight = config.cluster > 1 && in_flight > 1 ? in_flight - in_flight % 2 : in_flight;
+    if (tiles_at_once(problem, other, n) % 2 != 0) other.cluster = 1;
     return other;
   };
+  // Without sharing x: of that, schedules would have to be made, and workers are as many.
   const auto us_of = [&](Config other) {
     other.cluster_rows = 1;
     return predict(problem, target, other, n, figures, rows).us;
@@ -202,9 +210,11 @@ Config in_clusters(const Spmm& problem, const Target& target, const Config& conf
   Config best = with_tiles(config.in_flight);
   if (problem.batch.dynamic()) return best;
   double least = us_of(best);
-  for (std::int32_t tiles = 4; tiles < std::min<std::int64_t>(target.workers, problem.batch_tiles(n, config));
-       tiles *= 2) {
-    const Config other = with_tiles(tiles);
+  const std::int64_t most = std::min<std::int64_t>(target.workers / config.cluster_rows, tiles - 1);
+  for (std::int64_t wanted = 4; wanted <= most; wanted *= 2) {
+    // Even numbers, that clusters of two may have: half as many pairs.
+    const Config other = with_tiles(config.cluster > 1 ? 2 * even_rounds((tiles + 1) / 2, wanted / 2)
+                                                       : even_rounds(tiles, wanted));
     const double us = us_of(other);
     if (us >= least) continue;
     least = us;

@@ -159,7 +159,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
                       tiles * (gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.multicast_bytes =
-      (config.cluster_rows - 1) * x + (tiles - quotient_up(tiles, config.cluster)) * weight;
+      (config.cluster_rows - 1) * x + (computed - quotient_up(tiles, config.cluster)) * weight;
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
   work.memory_bytes = weight + gates + bias + edges + y + tables + once;
@@ -168,6 +168,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.combines = counts.partials > 0;
   work.products = computed * multiplied * costs.chunk_products;
+  work.products_in_time = computed * counts.chunks * costs.chunk_products;
   work.fmas = computed * multiplied * costs.chunk_fmas;
   work.shared_bytes = computed * multiplied * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
@@ -178,7 +179,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       count(quotient_up(rows, 8)) * count(counts.clusters) * costs.entries);
   work.chunks = computed * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(computed, 1);
-  work.largest = counts.largest;
+  // Where tiles come in rounds, a CTA has one of each; of the last round some have none.
+  work.largest = counts.largest * static_cast<double>(quotient_up(tiles, at_once) * at_once) /
+                 static_cast<double>(std::max<std::int64_t>(tiles, 1));
   add(work, transpositions_of(problem, n));
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);
   return work;
@@ -233,7 +236,7 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   const std::int64_t ctas = counts.workers * slices;
   const std::int64_t stages = counts.runs * chunks;
   const std::int64_t groups = counts.warps_in * chunks;
-  work.products = groups * costs.group_products;
+  work.products = work.products_in_time = groups * costs.group_products;
   work.fmas = groups * costs.group_fmas;
   work.shared_bytes = groups * costs.group_shared_bytes + stages * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };

@@ -25,11 +25,13 @@ struct Work {
     std::int64_t bytes = 0;   ///< of different addresses
     std::int64_t active = 0;  ///< of these, in use at the same time
   };
-  Again again;                    ///< x
-  Again again_in_rounds;          ///< the weight, by each round of batch tiles
-  std::int32_t kernels = 1;       ///< one after the other
-  bool combines = false;          ///< parts of rows
-  std::int64_t products = 0;      ///< tensor-core instructions of warps
+  Again again;                ///< x
+  Again again_in_rounds;      ///< the weight, by each round of batch tiles
+  std::int32_t kernels = 1;   ///< one after the other
+  bool combines = false;      ///< parts of rows
+  std::int64_t products = 0;  ///< tensor-core instructions of warps
+  /// As many as if the steps that only keep pace with a team's other worker had blocks: they take its time.
+  std::int64_t products_in_time = 0;
   std::int64_t instructions = 0;  ///< all others
   std::int64_t fmas = 0;  ///< multiply-adds on CUDA cores, of threads; their instructions are among those
   std::int64_t shared_bytes = 0;  ///< through shared memory, by copies and by what feeds products

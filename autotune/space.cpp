@@ -47,6 +47,9 @@ struct Constraint {
   const char* reason;
 };
 
+/// Why a config in clusters is none. (A string, since GCC 12 sees an overflow where it inlines a literal.)
+const std::string kOddTiles = "an odd number of batch tiles at once makes no clusters of two";
+
 bool is_product(const Case& one) { return kind_of(one.problem.operation) == ProblemKind::spmm; }
 
 constexpr std::array kBeforeFamily = {
@@ -63,7 +66,8 @@ constexpr std::array kBeforeFamily = {
                },
                "the batch has so many of such small tiles that the weight is read again and again"},
     Constraint{[](const Case& one) {
-                 return !is_product(one) || one.config.rows <= std::max(one.problem.layout.rows(), 1);
+                 return !is_product(one) ||
+                        one.config.rows * one.config.cluster_rows <= std::max(one.problem.layout.rows(), 1);
                },
                "there are fewer block rows than output tiles of an item"},
 };
@@ -104,7 +108,7 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
             for (const ItemTiles& tiles : axes.tiles)
               for (const std::int32_t stages : axes.stages)
                 for (const std::int32_t split : axes.split)
-                  for (const std::int32_t cluster_rows : axes.cluster_rows) {
+                  for (const ClusterShape& cluster : axes.clusters) {
                     config.operand_a = operand_a;
                     config.table = table;
                     config.tile_n = tile_n;
@@ -114,7 +118,8 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
                     config.rows = tiles.rows;
                     config.merge = tiles.merge;
                     config.stages = stages;
-                    config.cluster_rows = cluster_rows;
+                    config.cluster = cluster.tiles;
+                    config.cluster_rows = cluster.rows;
                     use(config);
                   }
 }
@@ -157,15 +162,18 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
   RefusalOfEach compiler(problem, target);
   const Architecture figures =
       target.kind == Target::Kind::cuda ? architecture(target, part) : Architecture();
+  const auto reject = [&](const Config& config, std::string reason, bool by_compiler = false) {
+    space.rejected.push_back({config, std::move(reason), by_compiler});
+  };
   const auto consider = [&](const FamilyTuning<Computed>& tuning, const Config& config) {
     if (const char* const reason = rejection(tuning, computed, {problem, target, n, config}))
-      space.rejected.push_back({config, reason});
-    else if (const std::string& refusal = compiler.of(config); !refusal.empty())
-      space.rejected.push_back({config, refusal, true});
-    else if (target.kind == Target::Kind::cpu)
-      space.configs.push_back(config);
-    else
-      space.configs.push_back(cuda::with_derived(computed, target, config, n, figures));
+      return reject(config, reason);
+    if (const std::string& refusal = compiler.of(config); !refusal.empty())
+      return reject(config, refusal, true);
+    if (target.kind == Target::Kind::cpu) return space.configs.push_back(config);
+    const Config derived = cuda::with_derived(computed, target, config, n, figures);
+    if (derived.cluster != config.cluster) return reject(config, kOddTiles);
+    space.configs.push_back(derived);
   };
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
     each(tuning->variant, tuning->axes, [&](const Config& config) { consider(*tuning, config); });

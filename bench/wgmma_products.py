@@ -15,6 +15,7 @@ CONFIGS = (
     "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster=2",
     "wgmma tile_n=256 stages=3 warps=12",
     "wgmma tile_n=256 stages=3 warps=12 cluster=2 cluster_rows=2",
+    "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster_rows=2",
 )
 CONFIGS_OF_GRAD_WEIGHT = (
     "wgmma tile_n=64 stages=3 warps=12 rows=2",

@@ -244,11 +244,12 @@ Entry get_entry(ByteReader& in) {
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
-  const bool usable =
-      clusters_exist && (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
-      entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 && entry.tiles_in_flight > 0 &&
-      entry.tiles_in_flight <= kMostGridRows && !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
-      entry.workspace.bytes_per_tile >= 0 && entry.workspace.bytes_of_one >= 0;
+  const bool usable = clusters_exist && entry.workers % cluster[0] == 0 &&
+                      (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
+                      entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 &&
+                      entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows &&
+                      !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
+                      entry.workspace.bytes_per_tile >= 0 && entry.workspace.bytes_of_one >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;
 }

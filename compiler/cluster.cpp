@@ -299,7 +299,7 @@ RowSets RowSets::of(const Layout& layout) {
   return sets;
 }
 
-std::vector<std::int32_t> cluster_rows(const RowSets& sets, std::int32_t size) {
+std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size) {
   std::vector<std::int32_t> as_they_are(static_cast<std::size_t>(sets.rows()));
   std::iota(as_they_are.begin(), as_they_are.end(), 0);
   if (size <= 1) return as_they_are;

@@ -33,9 +33,9 @@ inline constexpr std::int32_t kNoRow = -1;
 /// L2. If rows in their own order do as well, that order is kept. The result is deterministic. It takes about
 /// O(sum of the squares of the columns' lengths): the rows of long columns are counted several at once, and
 /// beyond a bound only the shorter columns are used.
-[[nodiscard]] std::vector<std::int32_t> cluster_rows(const RowSets& sets, std::int32_t size);
+[[nodiscard]] std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size);
 
-/// The columns that each cluster of an order from cluster_rows needs.
+/// The columns that each cluster of an order from group_rows needs.
 [[nodiscard]] RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::int32_t size);
 
 }  // namespace sparsekiln

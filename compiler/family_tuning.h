@@ -17,6 +17,12 @@ struct ItemTiles {
   std::int32_t merge;
 };
 
+/// The CTAs of a cluster: Config::cluster and Config::cluster_rows.
+struct ClusterShape {
+  std::int32_t tiles;
+  std::int32_t rows;
+};
+
 /// The values of a config's numbers that the tuner tries. A family's space is their product, less what
 /// constraints and the compiler refuse.
 struct SearchAxes {
@@ -28,7 +34,7 @@ struct SearchAxes {
   std::initializer_list<ItemTiles> tiles;
   std::initializer_list<TableForm> table;
   std::initializer_list<OperandA> operand_a;
-  std::initializer_list<std::int32_t> cluster_rows = {1};
+  std::initializer_list<ClusterShape> clusters = {{1, 1}};
 };
 
 /// For one kind of problem: Computed is Spmm or Sddmm.

@@ -135,8 +135,8 @@ Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
 /// Block rows to places: tiles of merged rows first, then clusters of tiles.
 std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, std::int32_t merge) {
   const RowSets sets = RowSets::of(layout);
-  const std::vector<std::int32_t> merged = cluster_rows(sets, merge);
-  const std::vector<std::int32_t> tiles = cluster_rows(merge == 1 ? sets : unite(sets, merged, merge), rows);
+  const std::vector<std::int32_t> merged = group_rows(sets, merge);
+  const std::vector<std::int32_t> tiles = group_rows(merge == 1 ? sets : unite(sets, merged, merge), rows);
   std::vector<std::int32_t> places;
   places.reserve(tiles.size() * static_cast<std::size_t>(merge));
   for (const std::int32_t tile : tiles)
@@ -403,7 +403,8 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
 std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   const std::int64_t teams = ctas / (tiles_at_once(problem, config, n) * config.cluster_rows);
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(teams, 1, 1 << 19)) * config.cluster_rows;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(teams, 1, (1 << 20) / config.cluster_rows)) *
+         config.cluster_rows;
 }
 
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {

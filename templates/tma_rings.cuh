@@ -27,7 +27,7 @@ struct ClusterPlace {
   const int number = kRows * kTiles == 1 ? 0 : ptx::cta_of_cluster();
 
   __device__ __forceinline__ int row() const { return kTiles == 1 ? number : number % kRows; }
-  __device__ __forceinline__ int tile() const { return kRows == 1 ? number : number / kRows; }
+  __device__ __forceinline__ int tile() const { return kTiles == 1 ? 0 : number / kRows; }
   /// Those that share x with this one, and W: so many, `i` of them, and a bit for each.
   __device__ __forceinline__ int with_x(int i) const { return tile() * kRows + i; }
   __device__ __forceinline__ int with_w(int i) const { return i * kRows + row(); }
@@ -36,7 +36,7 @@ struct ClusterPlace {
     unsigned bits = 0;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) bits |= 1u << with_w(i);
-    return kRows == 1 ? (1u << kTiles) - 1 : bits;
+    return bits;
   }
 };
 

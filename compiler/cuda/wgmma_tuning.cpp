@@ -53,7 +53,7 @@ const SpmmTuning kSpmmWgmmaTuning{{.variant = Variant::wgmma,
                                             .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},
                                             .table = {TableForm::constant, TableForm::global},
                                             .operand_a = {OperandA::x},
-                                            .cluster_rows = {1, 2}},
+                                            .clusters = {{1, 1}, {2, 1}, {1, 2}, {2, 2}}},
                                    .rejection = rejection},
                                   loop_costs};
 

@@ -51,7 +51,7 @@ struct Launchable {
   unsigned dynamic_shared_bytes;
   LaunchPlan plan;
   std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
-  unsigned cluster_rows;                      ///< batch tiles of a cluster
+  unsigned cluster_tiles;                     ///< batch tiles of a cluster
   unsigned most_rows;                         ///< of the grid
   const void* tables;                         ///< of an attached layout; else null
   TensorMaps tensor_maps;
@@ -60,10 +60,10 @@ struct Launchable {
   /// rows, a CTA computes several: tile, tile + gridDim.y …
   [[nodiscard]] unsigned rows(std::int64_t tiles) const {
     const auto most = static_cast<unsigned>(std::min<std::int64_t>(tiles, most_rows));
-    if (cluster_rows == 1) [[likely]]
+    if (cluster_tiles == 1) [[likely]]
       return most;
-    const unsigned whole = (most + cluster_rows - 1) / cluster_rows * cluster_rows;
-    return whole <= kMostGridRows ? whole : whole - cluster_rows;
+    const unsigned whole = (most + cluster_tiles - 1) / cluster_tiles * cluster_tiles;
+    return whole <= kMostGridRows ? whole : whole - cluster_tiles;
   }
 };
 

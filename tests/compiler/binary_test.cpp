@@ -29,6 +29,7 @@ Binary sample() {
   Entry entry;
   entry.up_to = 64;
   entry.passes = {"first", "second"};
+  entry.workers = 6;
   entry.attributes = {.cluster = {2, 1}, .overlaps_previous = true};
   entry.arguments = {Argument::x, Argument::tensor_map, Argument::y_stride, Argument::tensor_map};
   entry.tensor_maps = {{.operand = Argument::x,
@@ -92,6 +93,9 @@ TEST_CASE("clusters that no grid has are refused") {
     binary.entries.back().attributes.cluster = {1, ctas};
     CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
   }
+  binary.entries.back().attributes.cluster = {2, 1};
+  binary.entries.back().workers = 3;  // one would have no partner
+  CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
 }
 
 TEST_CASE("tensor maps that no driver encodes are refused") {

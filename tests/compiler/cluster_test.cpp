@@ -13,7 +13,7 @@ namespace {
 
 double saved(const Layout& layout, std::int32_t size) {
   const RowSets sets = RowSets::of(layout);
-  const RowSets united = unite(sets, cluster_rows(sets, size), size);
+  const RowSets united = unite(sets, group_rows(sets, size), size);
   return 1 - static_cast<double>(united.cols.size()) / static_cast<double>(layout.blocks());
 }
 
@@ -23,7 +23,7 @@ TEST_CASE("every row has one place, ascending within its cluster") {
       CAPTURE(size);
       CAPTURE(seed);
       const Layout layout = patterns::random(1 + static_cast<std::int64_t>(seed) * 3, 17, 0.2, seed);
-      const std::vector<std::int32_t> order = cluster_rows(RowSets::of(layout), size);
+      const std::vector<std::int32_t> order = group_rows(RowSets::of(layout), size);
       REQUIRE(order.size() % static_cast<std::size_t>(size) == 0);
       REQUIRE(order.size() < static_cast<std::size_t>(layout.rows() + size));
       std::vector<std::int32_t> rows;
@@ -67,13 +67,13 @@ TEST_CASE("equal rows find each other") {
   for (int row = 0; row < 16; ++row)
     for (int k = 0; k < 2; ++k) mask[static_cast<std::size_t>(row * 16 + row % 8 * 2 + k)] = 1;
   const RowSets sets = RowSets::of(Layout::from_mask(16, 16, mask));
-  const std::vector<std::int32_t> order = cluster_rows(sets, 2);
+  const std::vector<std::int32_t> order = group_rows(sets, 2);
   for (std::size_t place = 0; place < 16; place += 2) CHECK(order[place] + 8 == order[place + 1]);
 }
 
 TEST_CASE("clusters lie in the order of their columns") {
   const RowSets sets = RowSets::of(test::shuffled_rows(patterns::banded(64, 64, 3), 1));
-  const std::vector<std::int32_t> order = cluster_rows(sets, 4);
+  const std::vector<std::int32_t> order = group_rows(sets, 4);
   const RowSets united = unite(sets, order, 4);
   for (std::int32_t cluster = 1; cluster < united.rows(); ++cluster) {
     const auto mean = [&](std::int32_t at) {
@@ -101,12 +101,12 @@ TEST_CASE("columns of one length, too long to go through, are left out together"
   // Going through them would take 1024 × 1024 × 1024 / 2 steps; found or not, every row has a place.
   const std::int64_t size = 1024;
   const Layout layout = Layout::from_mask(size, size, std::vector<std::uint8_t>(size * size, 1));
-  CHECK(cluster_rows(RowSets::of(layout), 4).size() == 1024);
+  CHECK(group_rows(RowSets::of(layout), 4).size() == 1024);
 }
 
 TEST_CASE("no rows make no clusters") {
-  CHECK(cluster_rows(RowSets::of(Layout()), 4).empty());
-  CHECK(cluster_rows(RowSets{}, 4).empty());
+  CHECK(group_rows(RowSets::of(Layout()), 4).empty());
+  CHECK(group_rows(RowSets{}, 4).empty());
 }
 
 }  // namespace
