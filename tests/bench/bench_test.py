@@ -29,8 +29,8 @@ _EMULATOR = os.environ["SPARSEKILN_EMULATOR"]
 _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; empty where it was not built
 # What programs and scripts are made of.
 _PARTS = {
-    "meson.build", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
+    "meson.build", "batch_reduce.c", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
+    "contestants.py", "cpu_contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
     "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
     "wgmma_products.py", "workloads.json", "workloads.py",
 }  # fmt: skip
@@ -512,6 +512,14 @@ class Bench(unittest.TestCase):
         self.assert_positive(said["apart_over_together"], "apart_over_together")
         self.assertTrue(0 < said["share_of_calling_thread"] <= 1.01)
 
+    def test_against(self):
+        rows = self.written_with_torch("against.py")
+        titles = [next(iter(row)) for row in rows]
+        self.assertEqual(titles, ["layer"] * 2 + ["density"] + ["against"] * 4)
+        self.assert_positive(float(rows[0]["ms"]), "ms")
+        for cell in (rows[0]["× PyTorch dense"], rows[1]["× PyTorch dense"], rows[2]["block 32"]):
+            self.assert_positive(float(cell), "ratio")
+
     def test_torch_linear(self):
         rows = self.written_with_torch("torch_linear.py")
         titles = [next(iter(row)) for row in rows]
@@ -574,7 +582,7 @@ class Bench(unittest.TestCase):
             with self.subTest(name):
                 done = self.call([self.program(name), "--no-such-option"], status=2)
                 self.assertRegex(done.stderr, "--no-such-option|usage: ")
-        scripts = [file for file in programs() if file.endswith(".py") and file not in ("cpu_convolution_torch.py", "recurrent.py", "torch_linear.py")]
+        scripts = [file for file in programs() if file.endswith(".py") and file not in ("against.py", "cpu_convolution_torch.py", "recurrent.py", "torch_linear.py")]
         for name in scripts:
             with self.subTest(name):
                 done = self.call([sys.executable, _BENCH / name, "a", "b", "--no-such-option"], status=2)
