@@ -520,6 +520,14 @@ class Bench(unittest.TestCase):
         for cell in (rows[0]["× PyTorch dense"], rows[1]["× PyTorch dense"], rows[2]["block 32"]):
             self.assert_positive(float(cell), "ratio")
 
+    @needs_cpu
+    def test_growth(self):
+        rows = self.written("growth.py")
+        self.assertEqual(len(rows), 2)
+        for row in rows:
+            self.assertGreater(int(row["blocks"]), 900)
+            self.assert_positive(float(row.get("launch, ms", row.get("launch, ns a weight"))), "launch")
+
     def test_torch_linear(self):
         rows = self.written_with_torch("torch_linear.py")
         titles = [next(iter(row)) for row in rows]

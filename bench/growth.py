@@ -1,0 +1,111 @@
+"""How the cost of a layer grows with its blocks: python3 bench/growth.py BUILD_DIR [--write docs/performance.md] [--short]
+
+Random square layouts of a thousand blocks to ten million, 10 % dense: how long a compile takes in a new process with an empty
+store, for the cpu and for sm_90, and from the store; the largest memory of a process so far; the bytes of code and tables; and a launch on
+the cpu with 64 batch rows, where memory holds the weight. Blocks are of 32, and of 8 where those of 32 would need more memory
+than the machine has.
+
+What grows linearly has the same figure in each line of the second table, which is for a block.
+"""
+
+import dataclasses
+import os
+import pathlib
+import resource
+import tempfile
+from collections.abc import Callable, Iterable
+
+import publish
+from sparsekiln_command import environment_of, must_answer
+
+_BLOCKS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+_DENSITY, _BATCH = 0.1, 64
+_SHARE_OF_MEMORY = 0.4  # that weight, packed weight and layout may take
+
+
+@dataclasses.dataclass
+class Growth:
+    blocks: int
+    block: int
+    features: int
+    cpu_ms: float
+    stored_ms: float
+    gpu_ms: float | None
+    megabytes: float
+    cpu_bytes: int
+    gpu_bytes: int | None
+    run_ms: float | None
+
+
+def machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def block_for(blocks: int) -> int:
+    return 32 if 2 * blocks * 32 * 32 * 4 < _SHARE_OF_MEMORY * machine_bytes() else 8
+
+
+def stored_bytes(answer: dict) -> int:
+    return answer["code_bytes"] + sum(answer["data"].values())
+
+
+def measure(answer: Callable[..., dict], nvrtc: bool, blocks: int, folder: pathlib.Path) -> Growth:
+    side, block = round((blocks / _DENSITY) ** 0.5), block_for(blocks)
+    file = folder / f"{blocks}.npy"
+    answer("layout", "make", "random", "--rows", side, "--cols", side, "--density", _DENSITY, "--seed", 1, "-o", file)
+    request = [file, "--block", block, "--batch", _BATCH, "--dtype", "f32"]
+    cpu = answer("compile", *request, "--target", "cpu")
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    stored = answer("compile", *request, "--target", "cpu")
+    gpu = answer("compile", *request, "--target", "sm_90") if nvrtc else None
+    fits = 3 * cpu["blocks"] * block * block * 4 < machine_bytes()
+    run = answer("run", *request, "--target", "cpu", "--time") if fits else None
+    return Growth(
+        cpu["blocks"], block, side * block, cpu["compile_ms"], stored["compile_ms"], gpu and gpu["compile_ms"], largest / 1024,
+        stored_bytes(cpu), gpu and stored_bytes(gpu), run and run["run_ms"],
+    )  # fmt: skip
+
+
+def cell(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def report(all_of_it: list[Growth]) -> str:
+    columns = ["blocks", "block", "features", "cpu, ms", "from the store, ms", "sm_90, ms", "memory so far, MiB", "cpu, bytes", "sm_90, bytes", "launch, ms"]
+    rows: Iterable[list[object]] = (
+        [one.blocks, one.block, one.features, cell(one.cpu_ms, 4), cell(one.stored_ms, 4), cell(one.gpu_ms, 4), f"{one.megabytes:.0f}", one.cpu_bytes,
+         "-" if one.gpu_bytes is None else one.gpu_bytes, cell(one.run_ms, 4)]
+        for one in all_of_it
+    )  # fmt: skip
+    of_block = (
+        [one.blocks, *(cell(None if value is None else 1e6 * value / one.blocks) for value in (one.cpu_ms, one.stored_ms, one.gpu_ms)),
+         cell(one.cpu_bytes / one.blocks), cell(None if one.gpu_bytes is None else one.gpu_bytes / one.blocks),
+         cell(None if one.run_ms is None else 1e6 * one.run_ms / (one.blocks * one.block**2))]
+        for one in all_of_it
+    )  # fmt: skip
+    return "\n".join([
+        *publish.table(columns, rows), "",
+        *publish.table(["blocks", "cpu, ns a block", "from the store", "sm_90", "cpu, bytes a block", "sm_90", "launch, ns a weight"], of_block),
+    ])  # fmt: skip
+
+
+def main() -> None:
+    parser = publish.parser(__doc__)
+    publish.add_write(parser, __file__)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="sparsekiln-growth-") as name:
+        folder = pathlib.Path(name)
+        environment = environment_of(folder)
+
+        def answer(*arguments: object) -> dict:
+            return must_answer(options.build / "tools" / "sparsekiln", [str(one) for one in arguments], environment)
+
+        nvrtc = answer("doctor")["nvrtc"]["found"]
+        text = report([measure(answer, nvrtc, blocks, folder) for blocks in (_BLOCKS[:1] if options.short else _BLOCKS)])
+    print(text)
+    if options.write:
+        publish.write(options.write, text, __file__)
+
+
+if __name__ == "__main__":
+    main()
