@@ -5,11 +5,12 @@ Inference of linear layers in float32 on this machine: those of workloads.json, 
 and take turns in every round; times are medians over the rounds, ratios medians of the rounds' ratios. SciPy has one thread, and it and
 MKL get the activations as columns, uncounted.
 
-PyTorch, SciPy and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is named. --libxsmm FOLDER
+PyTorch, SciPy, matplotlib (for the plot) and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is named. --libxsmm FOLDER
 takes another build of LIBXSMM.
 """
 
 import functools
+import pathlib
 import statistics
 import sys
 import warnings
@@ -128,11 +129,30 @@ def report(of_list: dict[Layer, Times], of_squares: dict[Layer, Times], refused:
         f"{processor()}, {threads} threads, PyTorch {torch.__version__}, float32, {rounds} rounds. Ratios are the other's time over ours.", "",
         *table_of_list(of_list), "",
         f"Speed over the fastest dense product, {side} features in and out, n = {_BATCH}:", "",
+        "![Speed over the fastest dense product against density, for blocks of 8 to 64](against.svg)", "",
         *table_of_squares(of_squares), "",
         *goals(of_list, of_squares), "",
         "Where another is faster:", "", *losses(of_list | of_squares),
         *(f"\nNot measured: {name}: {why}." for name, why in refused.items()),
     ])  # fmt: skip
+
+
+def plot(results: dict[Layer, Times], file: pathlib.Path) -> None:
+    """Speed over the fastest dense product against density, a line for each block."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "sparsekiln", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(layout="constrained", figsize=(6, 3.6))
+    for block in sorted({layer[4] for layer in results}):
+        points = [(100 * layer[3], ratio(times, fastest_dense(times))) for layer, times in results.items() if layer[4] == block]
+        axes.plot(*zip(*points), marker="o", markersize=3, label=f"blocks of {block}")
+    axes.axhline(1, color="gray", linestyle="--")
+    axes.set(xscale="log", yscale="log", xlabel="blocks, %", ylabel="times the speed of dense")
+    axes.legend(frameon=False)
+    figure.savefig(file, metadata={"Date": None})
 
 
 def main() -> None:
@@ -155,6 +175,7 @@ def main() -> None:
     text = report(of_list, of_squares, refused, options.rounds, options.threads)
     print(text)
     if options.write:
+        plot(of_squares, options.write.with_name("against.svg"))
         publish.write(options.write, text, __file__)
 
 

@@ -7,6 +7,7 @@
 
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <unistd.h>
 
 namespace sparsekiln::cache {
 namespace {
@@ -91,6 +92,7 @@ class CurlClient final : public HttpClient {
  public:
   explicit CurlClient(const CurlApi& api) : api_(api) {}
   ~CurlClient() override {
+    if (process_ != ::getpid()) return;
     for (CURL* handle : idle_) api_.easy_cleanup(handle);
   }
 
@@ -157,6 +159,8 @@ class CurlClient final : public HttpClient {
 
   CURL* take_handle() {
     const std::lock_guard lock(mutex_);
+    // A forked child must not speak on its parent's connections, nor close them properly.
+    if (const pid_t now = ::getpid(); now != std::exchange(process_, now)) idle_.clear();
     if (idle_.empty()) return api_.easy_init();
     CURL* const handle = idle_.back();
     idle_.pop_back();
@@ -165,6 +169,7 @@ class CurlClient final : public HttpClient {
 
   const CurlApi api_;
   std::mutex mutex_;
+  pid_t process_ = ::getpid();  ///< that the idle handles are of
   std::vector<CURL*> idle_;
 };
 
