@@ -1,0 +1,60 @@
+"""How features move between the ranks of a mesh: by redistribution of DTensors, which knows the gradients and the backend."""
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.placement_types import Placement
+
+Tensor = torch.Tensor
+
+
+def is_shard_of_features(placement: Placement, dims: int | None = None) -> bool:
+    """Whether the last dimension is sharded; a placement that was normalised needs the number of dimensions to tell."""
+    return isinstance(placement, Shard) and placement.dim in (-1, None if dims is None else dims - 1)
+
+
+def normalised(placement: Placement, dims: int) -> Placement:
+    return Shard(placement.dim + dims) if isinstance(placement, Shard) and placement.dim < 0 else placement
+
+
+def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
+    """x with all of its rows and features, on every rank. Each rank computes a part of its gradient: backward adds them."""
+    if isinstance(x, DTensor) and x.placements[0].is_replicate():
+        x, placement = x.to_local(), Replicate()  # as a tensor, so that its gradient is whole
+    if not isinstance(x, DTensor):
+        x = DTensor.from_local(x, mesh, [normalised(placement, x.dim())], run_check=False)
+    if not x.placements[0].is_replicate():
+        x = x.redistribute(mesh, [Replicate()])
+    return x.to_local(grad_placements=[Partial()])
+
+
+def gather_features(y: Tensor, mesh: DeviceMesh, width: int, order: Tensor, placement: Placement, as_local: bool) -> Tensor:
+    """All features in their order, of y [..., features of this rank]; each rank has all rows, or those that `placement` says.
+
+    width  the most features of a rank
+    order  [features]: where each is if ranks follow one another, with `width` features each
+    """
+    last = y.dim() - 1
+    y = torch.nn.functional.pad(y, (0, width - y.shape[-1]))
+    shards = DTensor.from_local(y, mesh, [Shard(last)], run_check=False)
+    placement = normalised(placement, y.dim())
+    gathered = shards.redistribute(mesh, [placement])
+    return _result(gathered.to_local().index_select(last, order), gathered, placement, as_local)
+
+
+def sum_over_ranks(y: Tensor, mesh: DeviceMesh, placement: Placement) -> DTensor:
+    """The sum of y over the ranks: whole on each, or sharded as `placement` says."""
+    return DTensor.from_local(y, mesh, [Partial()], run_check=False).redistribute(mesh, [normalised(placement, y.dim())])
+
+
+def result_of(y: Tensor, like: DTensor, as_local: bool) -> Tensor:
+    """y, which was computed row by row from the local part of `like`, with its placement."""
+    return _result(y, like, like.placements[0], as_local)
+
+
+def _result(y: Tensor, like: DTensor, placement: Placement, as_local: bool) -> Tensor:
+    if as_local:
+        return y
+    shape = torch.Size((*like.shape[:-1], y.shape[-1]))
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(y, like.device_mesh, [placement], run_check=False, shape=shape, stride=stride)
