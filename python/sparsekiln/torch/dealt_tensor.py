@@ -54,6 +54,12 @@ class DealtTensor(torch.Tensor):
     def __repr__(self, **_: Any) -> str:
         return f"DealtTensor({self.numbers.size} of {self.shape[0]} entries of shape {tuple(self.shape[1:])}, {self.dtype})"
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return DealtTensor, (self.source, self.numbers, self.shape[0])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DealtTensor":
+        return DealtTensor(self.source.detach().clone(), self.numbers, self.shape[0])
+
     def local(self) -> tuple[Tensor, Numbers]:
         """The entries that are stored here, and their numbers among all."""
         if not isinstance(self.source, DTensor):
