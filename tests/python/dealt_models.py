@@ -126,6 +126,8 @@ def check_gradients(dealt, whole, rtol=1e-4, atol=1e-5):
                 found = found[: expected.shape[0]]
             elif hasattr(found, "full_tensor"):
                 found = found.full_tensor()
-            torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, msg=lambda text, where=f"{path}.{name}": f"{where}: {text}")
+            torch.testing.assert_close(
+                found, expected, rtol=rtol, atol=atol, msg=lambda text, where=f"{path}.{name}": f"{where}: {text}"
+            )
             checked += 1
     assert checked == len(list(whole.parameters()))

@@ -1,5 +1,7 @@
 """Block-sparse layers that are dealt to several processes compute what one process computes."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -15,7 +17,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLinear, sparsify_  # noqa: E402
+from sparsekiln.torch import BlockSparseLinear, init, sparsify_  # noqa: E402
 from sparsekiln.torch.parallel import (  # noqa: E402
     ColwiseSparseParallel, DealtBlockSparseLinear, Partition, RowwiseSparseParallel, parallelize,
 )  # fmt: skip
@@ -191,6 +193,35 @@ def test_autocast(_two):
     _two.run(_autocast)
 
 
+def _compiled():
+    torch.compiler.reset()
+    dealt, whole = twins(Mlp())
+    parallelize(dealt, mesh(), MLP_PLAN)
+    x = inputs(5, 96)
+    y = torch.compile(dealt, fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(y, whole(x), rtol=1e-4, atol=1e-5)
+    y.square().sum().backward()
+    whole(x).square().sum().backward()
+    check_gradients(dealt, whole)
+
+
+def test_torch_compile_takes_it_as_one_graph(_two):
+    _two.run(_compiled)
+
+
+def _copies():
+    dealt, whole = twins(Mlp())
+    parallelize(dealt, mesh(), MLP_PLAN)
+    x = inputs(5, 96)
+    with torch.inference_mode():
+        assert torch.equal(copy.deepcopy(dealt)(x), dealt(x))
+        torch.testing.assert_close(dealt(x), whole(x), rtol=1e-4, atol=1e-5)
+
+
+def test_copies_and_inference_mode(_two):
+    _two.run(_copies)
+
+
 # ---- DTensors, sequences ----
 
 
@@ -302,7 +333,9 @@ def test_parallelize_module_of_pytorch_takes_the_styles(ranks):
 def _beside_dense_layers():
     there = mesh()
     torch.manual_seed(0)
-    dealt, whole = twins(torch.nn.Sequential(torch.nn.Linear(32, 128), layer(128, 64, 8), layer(64, 128, 8, 1), torch.nn.Linear(128, 32)))
+    dealt, whole = twins(
+        torch.nn.Sequential(torch.nn.Linear(32, 128), layer(128, 64, 8), layer(64, 128, 8, 1), torch.nn.Linear(128, 32))
+    )
     first, second = (Partition.in_order(128, there.size(), 8) for _ in range(2))
     plan = {
         "0": ColwiseParallel(), "1": RowwiseSparseParallel(partition=first), "2": ColwiseSparseParallel(partition=second, use_local_output=False),
@@ -365,15 +398,40 @@ def _refusals():
     hooked.register_forward_hook(lambda *_: None)
     refused(TypeError, "has hooks", hooked, column)
     refused(ValueError, "16 features are 2 units of 8", layer(64, 16), column) if world > 2 else None
-    refused(ValueError, "use_local_output=False with features that are dealt by work", layer(64, 64), ColwiseSparseParallel(use_local_output=False))
-    refused(ValueError, r"Partition\(64 .* over 1 ranks\), and the mesh has", layer(64, 64), ColwiseSparseParallel(partition=Partition.in_order(64, 1, 8)))
+    refused(
+        ValueError,
+        "use_local_output=False with features that are dealt by work",
+        layer(64, 64),
+        ColwiseSparseParallel(use_local_output=False),
+    )
+    refused(
+        ValueError,
+        r"Partition\(64 .* over 1 ranks\), and the mesh has",
+        layer(64, 64),
+        ColwiseSparseParallel(partition=Partition.in_order(64, 1, 8)),
+    )
     refused(ValueError, "the ranks have different layouts", layer(64, 64, seed=torch.distributed.get_rank()), column)
     with pytest.raises(ValueError, match=r"input_layouts=Partial\(sum\); Replicate\(\) or Shard"):
         ColwiseSparseParallel(input_layouts=torch.distributed.tensor.Partial())
+    with pytest.raises(ValueError, match=r"input_layouts=Shard\(-1\) of a ColwiseSparseParallel"):
+        ColwiseSparseParallel(input_layouts=Shard(-1))
+    with pytest.raises(ValueError, match=r"output_layouts=Shard\(-1\) of a RowwiseSparseParallel"):
+        RowwiseSparseParallel(output_layouts=Shard(-1))
+    rows = parallelize(layer(64, 64), there, ColwiseSparseParallel(output_layouts=Shard(1)))
+    assert rows(inputs(1, world, 64)).shape == (1, 1, 64)
+    with pytest.raises(ValueError, match=r"of 2 dimensions, the last of which are features; Shard\(-1\), or another"):
+        rows(inputs(3, 64))
     dealt = parallelize(layer(64, 64), there, column)
     with pytest.raises(TypeError, match="is dealt already"):
         parallelize(dealt, there, row)
-    for use in (lambda: dealt.relayout(dealt.layout), dealt.to_dense, dealt.to_bsr, lambda: dealt.weight, dealt.reset_parameters):
+    for use in (
+        lambda: dealt.relayout(dealt.layout),
+        dealt.to_dense,
+        dealt.to_bsr,
+        lambda: dealt.weight,
+        dealt.reset_parameters,
+        lambda: init.kaiming_uniform_(dealt),
+    ):
         with pytest.raises(RuntimeError, match="needs all blocks of the layer, which are dealt to"):
             use()
     sharded = distribute_tensor(inputs(3, 64), there, [Shard(1)])

@@ -9,6 +9,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("PyTorch has no gloo", allow_module_level=True)
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
+import torch.distributed.checkpoint.format_utils  # noqa: E402
 from dealt_models import MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins  # noqa: E402
 from process_group import Processes  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict  # noqa: E402
@@ -148,6 +149,20 @@ def test_a_state_of_one_process_loads_and_the_own_state_too(two):
     two.run(_states_of_one_process)
 
 
+def _save(folder):
+    dealt = parallelize(Mlp(), mesh(), MLP_PLAN)
+    dcp.save(dealt.state_dict(), checkpoint_id=folder)
+
+
+def test_a_checkpoint_becomes_a_file_of_one_process(two, tmp_path):
+    two.run(_save, tmp_path / "parts")
+    dcp.format_utils.dcp_to_torch_save(tmp_path / "parts", tmp_path / "whole.pt")
+    model = zeroed(Mlp())
+    model.load_state_dict(torch.load(tmp_path / "whole.pt"))
+    x = torch.randn(3, 96)
+    assert torch.equal(model(x), Mlp()(x))
+
+
 def _own_file(folder):
     dealt = parallelize(Mlp(), mesh(), MLP_PLAN)
     file = f"{folder}/{torch.distributed.get_rank()}.pt"
@@ -240,7 +255,7 @@ def trained_alone(seeds):
 
 
 def averaged(losses, there):
-    """Of the data-parallel processes."""
+    """The means over the data-parallel processes."""
     total = torch.tensor(losses)
     torch.distributed.all_reduce(total, group=there["dp"].get_group())
     return (total / there["dp"].size()).tolist()

@@ -47,11 +47,11 @@ class Dealing:
         return np.flatnonzero(self._owners_of_blocks() == rank)
 
     def most_features(self) -> int:
-        """Of a rank."""
+        """As many as any rank has."""
         return int(np.bincount(self.side.owners_of_features(self.partition), minlength=self.partition.ranks).max())
 
     def most_blocks(self) -> int:
-        """Of a rank, and at least one."""
+        """As many as any rank has, and at least one."""
         return max(1, int(np.bincount(self._owners_of_blocks(), minlength=self.partition.ranks).max()))
 
     def layout_of(self, rank: int) -> "sparsekiln.Layout":
@@ -113,7 +113,7 @@ class DealtBlockSparseLinear(BlockSparseLinear):
         how = self.dealing
         bias = None if self.bias is None else _local(self.bias)[: self.out_features]
         y = self._product(whole_input(x, how.mesh, how.input_layout), bias, self.activation)
-        if not is_shard_of_features(how.output_layout, y.dim()):
+        if not is_shard_of_features(how.output_layout):
             return gather_features(y, how.mesh, how.most_features(), self.feature_places, how.output_layout, how.use_local_output)
         if how.use_local_output:
             return y
@@ -139,8 +139,8 @@ class DealtBlockSparseLinear(BlockSparseLinear):
     def _is_dealt(self, x: Tensor) -> bool:
         """Whether x has the features of this rank alone."""
         if not isinstance(x, DTensor):
-            return is_shard_of_features(self.dealing.input_layout, x.dim())
-        if not is_shard_of_features(x.placements[0], x.dim()):
+            return is_shard_of_features(self.dealing.input_layout)
+        if not x.placements[0].is_shard(x.dim() - 1):
             return False
         if not self.partition.is_in_order:
             raise ValueError(
@@ -156,7 +156,9 @@ class DealtBlockSparseLinear(BlockSparseLinear):
     # ---- what needs all blocks ----
 
     def _refuse(self, what: str) -> None:
-        raise RuntimeError(f"{what} needs all blocks of the layer, which are dealt to {self.partition.ranks} ranks; do it before parallelize")
+        raise RuntimeError(
+            f"{what} needs all blocks of the layer, which are dealt to {self.partition.ranks} ranks; do it before parallelize"
+        )
 
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         self._refuse("relayout")
@@ -176,7 +178,15 @@ class DealtBlockSparseLinear(BlockSparseLinear):
         raise AssertionError
 
     def reset_parameters(self) -> None:
-        self._refuse("the initialisation")
+        self._refuse("an initialiser")
+
+    def present_taps(self) -> Tensor | None:
+        self._refuse("an initialiser")  # which asks for them, and would count the inputs of this rank alone
+        raise AssertionError
+
+    def output_blocks(self, device: Any = None) -> Tensor:
+        self._refuse("a norm of the weights")
+        raise AssertionError
 
     def extra_repr(self) -> str:
         out, into = self.whole_features
@@ -284,7 +294,9 @@ class DealtBlockSparseLinear(BlockSparseLinear):
                 raise ValueError(f"{name} is of ranks that have other parts; torch.distributed.checkpoint converts between them")
             stored[: numbers.size].copy_(from_there[: numbers.size])
         elif isinstance(saved, DTensor):
-            raise ValueError(f"{name} is a DTensor {saved.placements}; a tensor of one process, or the layer's own state, would work")
+            raise ValueError(
+                f"{name} is a DTensor {saved.placements}; a tensor of one process, or the layer's own state, would work"
+            )
         else:
             stored[: numbers.size].copy_(saved[torch.from_numpy(numbers).to(saved.device)])
         stored[numbers.size :].zero_()

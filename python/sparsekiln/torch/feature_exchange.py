@@ -8,13 +8,20 @@ from torch.distributed.tensor.placement_types import Placement
 Tensor = torch.Tensor
 
 
-def is_shard_of_features(placement: Placement, dims: int | None = None) -> bool:
-    """Whether the last dimension is sharded; a placement that was normalised needs the number of dimensions to tell."""
-    return isinstance(placement, Shard) and placement.dim in (-1, None if dims is None else dims - 1)
+def is_shard_of_features(placement: Placement) -> bool:
+    """Whether a style says by this that a rank has its features alone."""
+    return isinstance(placement, Shard) and placement.dim == -1
 
 
 def normalised(placement: Placement, dims: int) -> Placement:
-    return Shard(placement.dim + dims) if isinstance(placement, Shard) and placement.dim < 0 else placement
+    """With a dimension counted from the first one. ValueError if it is that of features, and the style did not say so."""
+    if not isinstance(placement, Shard):
+        return placement
+    if placement.dim == dims - 1 or not -dims <= placement.dim < dims:
+        raise ValueError(
+            f"{placement} of {dims} dimensions, the last of which are features; Shard(-1), or another dimension, would work"
+        )
+    return Shard(placement.dim % dims)
 
 
 def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:

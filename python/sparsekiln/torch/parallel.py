@@ -1,9 +1,6 @@
 """Block-sparse layers over the processes of a mesh: styles for parallelize, in the manner of torch.distributed.tensor.parallel.
 
-    from torch.distributed.device_mesh import init_device_mesh
-    from sparsekiln.torch.parallel import ColwiseSparseParallel, RowwiseSparseParallel, parallelize
-
-    mesh = init_device_mesh("cuda", (4,))
+    mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (4,))
     parallelize(model, mesh, {"layers.*.up": ColwiseSparseParallel(), "layers.*.down": RowwiseSparseParallel()})
 """
 

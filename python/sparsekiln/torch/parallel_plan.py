@@ -51,7 +51,9 @@ def layers_of_plan(model: torch.nn.Module, plan: Plan) -> tuple[list[PlannedLaye
                 raise ValueError(f"{name or 'the module'} has two styles in the plan; one would work")
     if unused:
         some = ", ".join(name for name, one in model.named_modules() if isinstance(one, BlockSparseLinear))
-        raise ValueError(f"No module's name fits {', '.join(map(repr, sorted(unused)))}; block-sparse layers are {some or 'missing'}.")
+        raise ValueError(
+            f"No module's name fits {', '.join(map(repr, sorted(unused)))}; block-sparse layers are {some or 'missing'}."
+        )
     layers, others = [], []
     for name, module, style, matched in chosen.values():
         if isinstance(style, SparseParallelStyle):

@@ -27,6 +27,11 @@ class SparseParallelStyle(ParallelStyle):
             if not isinstance(placement, (Replicate, Shard)):
                 raise ValueError(f"{name}={placement!r}; Replicate() or Shard(dimension) would work")
         self.input_layouts, self.output_layouts = input_layouts, output_layouts
+        whole = "input_layouts" if isinstance(self, ColwiseSparseParallel) else "output_layouts"
+        if is_shard_of_features(getattr(self, whole)):
+            raise ValueError(
+                f"{whole}=Shard(-1) of a {type(self).__name__}, which has all features there; Replicate(), or Shard of rows, would work"
+            )
         self.use_local_output, self.group, self.parts, self.partition = use_local_output, group, parts, partition
 
     @property
@@ -53,7 +58,9 @@ class SparseParallelStyle(ParallelStyle):
         check_partition("the module", self, self.side(module), partition, device_mesh)
         return self.deal(module, device_mesh, partition, self.src_data_rank)
 
-    def deal(self, layer: BlockSparseLinear, mesh: DeviceMesh, partition: Partition, src_data_rank: int | None) -> BlockSparseLinear:
+    def deal(
+        self, layer: BlockSparseLinear, mesh: DeviceMesh, partition: Partition, src_data_rank: int | None
+    ) -> BlockSparseLinear:
         """Leaves the layer with the part of this rank. With src_data_rank, the weights are those of that rank of the mesh."""
         dealing = Dealing(mesh, partition, self.side(layer), self.input_layouts, self.output_layouts, self.use_local_output)
         if src_data_rank is not None and not layer.weight_values.is_meta:
@@ -122,7 +129,9 @@ class RowwiseSparseParallel(SparseParallelStyle):
         return Side(layer.layout, 1, layer.in_features, layer.block[1], 1, self.group)
 
 
-def check_layer(name: str, layer: Any, style: SparseParallelStyle, mesh: DeviceMesh, model: torch.nn.Module | None = None) -> None:
+def check_layer(
+    name: str, layer: Any, style: SparseParallelStyle, mesh: DeviceMesh, model: torch.nn.Module | None = None
+) -> None:
     """Raises before anything is changed if a layer cannot be dealt."""
     if mesh.ndim != 1:
         raise ValueError(
@@ -131,6 +140,9 @@ def check_layer(name: str, layer: Any, style: SparseParallelStyle, mesh: DeviceM
     reason = _reason_to_refuse(layer, model)
     if reason:
         raise TypeError(f"{type(style).__name__} cannot be applied to {name}, which {reason}")
+    kind = layer.weight_values.device.type
+    if kind not in (mesh.device_type, "meta"):
+        raise ValueError(f"{name} is on a {kind} device, and the mesh is of {mesh.device_type}; move it there first")
     if not style.use_local_output and is_shard_of_features(style.output_layouts):
         if not (isinstance(style.partition, Partition) and style.partition.is_in_order):
             raise ValueError(
@@ -146,7 +158,9 @@ def _reason_to_refuse(layer: Any, model: torch.nn.Module | None) -> str:
         more = "; it takes torch's ColwiseParallel and RowwiseParallel" if isinstance(layer, torch.nn.Linear) else ""
         return f"is a {type(layer).__name__}, and no BlockSparseLinear{more}"
     if layer.max_blocks is not None:
-        return "has max_blocks to move to other layouts, and a dealt layer keeps its layout; a layer without max_blocks would work"
+        return (
+            "has max_blocks to move to other layouts, and a dealt layer keeps its layout; a layer without max_blocks would work"
+        )
     if type(layer.weight_values) is not torch.nn.Parameter:
         return f"has weight_values that are a {type(layer.weight_values).__name__}; parallelize before other wrappers"
     if any((layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)):
@@ -166,7 +180,11 @@ def check_partition(name: str, style: SparseParallelStyle, side: Side, partition
         side.unit_of(partition)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    if not style.use_local_output and is_shard_of_features(style.output_layouts) and (side.parts > 1 or not partition.is_in_order):
+    if (
+        not style.use_local_output
+        and is_shard_of_features(style.output_layouts)
+        and (side.parts > 1 or not partition.is_in_order)
+    ):
         raise ValueError(f"{name}: use_local_output=False with features that are not sharded in order")
     of_ranks: list[Any] = [None] * mesh.size()
     torch.distributed.all_gather_object(of_ranks, (side.layout.digest, partition.owners.tobytes()), group=mesh.get_group())

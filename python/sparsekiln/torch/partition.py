@@ -39,14 +39,19 @@ class Partition:
 
     @staticmethod
     def by_work(work: Any, ranks: int, unit: int, features: int) -> "Partition":
-        """Such that the largest sum of `work` [units] of a rank is small: longest first (Graham 1969), then by exchanges."""
-        work = np.array(work, np.int64)
+        """Such that the largest sum of `work` of a rank is small: longest first (Graham 1969), then by exchanges.
+
+        work  [units], or [layers, units] of layers that share the partition: their sum counts, and then each of them
+        """
+        layers = np.atleast_2d(np.array(work, np.int64))
+        work = layers.sum(0)
         if work.size < ranks:
             raise ValueError(
                 f"{features} features are {work.size} units of {unit}, which {ranks} ranks cannot share; fewer ranks, smaller "
                 "blocks, or smaller groups would work"
             )
-        return Partition(_exchanged(work, _longest_first(work, ranks), ranks), ranks, unit, features)
+        owners = _exchanged(work, _longest_first(work, ranks), ranks)
+        return Partition(_evened(layers, owners, ranks) if len(layers) > 1 else owners, ranks, unit, features)
 
     @staticmethod
     def in_order(features: int, ranks: int, unit: int) -> "Partition":
@@ -136,6 +141,43 @@ def _best_exchange(mine: Numbers, theirs: Numbers, gap: int) -> tuple[int, int] 
     return found
 
 
+_SUM_COUNTS = 10  # times as much as a single layer, whose imbalance costs memory and no time
+
+
+def _evened(layers: Numbers, owners: Numbers, ranks: int) -> Numbers:
+    """Exchanges units so that each layer, too, has equal work on all ranks, while the sum stays as even as that allows.
+
+    layers  [layers, units]: their work
+    """
+    means = np.maximum(layers.sum(1, keepdims=True) / ranks, 1)
+    excess = np.concatenate([layers / means, _SUM_COUNTS * layers.sum(0, keepdims=True) * ranks / layers.sum()])
+    even = np.append(np.ones(len(layers)), _SUM_COUNTS)[:, None]
+    loads = np.stack([np.bincount(owners, row, ranks) for row in excess]) - even
+    for trial in range(16 * ranks):
+        row, most = np.unravel_index(int(np.argmax(loads)), loads.shape)
+        mine = _some(np.flatnonzero(owners == most), trial)
+        for other in np.argsort(loads[row], kind="stable")[:-1]:
+            theirs = _some(np.flatnonzero(owners == other), trial)
+            moved = excess[:, mine, None] - excess[:, None, theirs]
+            worst = np.maximum(loads[:, most, None, None] - moved, loads[:, other, None, None] + moved).max(0)
+            best = int(np.argmin(worst))
+            if worst.flat[best] < loads[row, most] - 1e-9:
+                one, two = np.unravel_index(best, worst.shape)
+                owners[mine[one]], owners[theirs[two]] = other, most
+                loads[:, most] -= moved[:, one, two]
+                loads[:, other] += moved[:, one, two]
+                break
+        else:
+            return owners
+    return owners
+
+
+def _some(units: Numbers, trial: int, most: int = 256) -> Numbers:
+    """At most so many of them, others in another trial."""
+    step = -(-units.size // most)
+    return units[trial % step :: step]
+
+
 def work_of_places(layout: "sparsekiln.Layout", side: int) -> Numbers:
     """What each block row (side 0) or block column (side 1) costs, as schedules count it: its blocks, and one if it has none."""
     places = row_of(layout) if side == 0 else np.asarray(layout.col, np.int64)
@@ -214,14 +256,11 @@ def common_partition(sides: list[Side], ranks: int) -> Partition:
         unit = int(np.lcm.reduce([side.smallest_unit for side in sides]))
         if any(side.parts > 1 for side in sides) and first.of_part % unit:
             raise ValueError(f"parts of {first.of_part} features are no multiple of {unit}, which blocks and groups need")
-        count = -(-first.of_part // unit)
     else:  # as many groups of each
         counts = {side.of_part // side.smallest_unit if side.of_part % side.smallest_unit == 0 else 0 for side in sides}
         if len(counts) > 1 or 0 in counts:
             features = ", ".join(f"{side.of_part} features in units of {side.smallest_unit}" for side in sides)
             raise ValueError(f"layers that share a partition have {features}; as many groups of each would work (group=)")
-        unit, count = first.smallest_unit, counts.pop()
-    work = np.zeros(count, np.int64)
-    for side in sides:
-        work += side.work(unit if side.of_part == first.of_part else side.smallest_unit)
+        unit = first.smallest_unit
+    work = [side.work(unit if side.of_part == first.of_part else side.smallest_unit) for side in sides]
     return Partition.by_work(work, ranks, unit, first.of_part)
