@@ -1,4 +1,4 @@
-"""Block-sparse layers that are dealt to several processes compute what one process computes."""
+"""Block-sparse layers that are sharded over several processes compute what one process computes."""
 
 import copy
 
@@ -8,10 +8,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("PyTorch has no gloo", allow_module_level=True)
 
-from dealt_models import (  # noqa: E402
+from process_group import Processes  # noqa: E402
+from sharded_models import (  # noqa: E402
     HEAD, MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins,
 )  # fmt: skip
-from process_group import Processes  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module  # noqa: E402
@@ -19,7 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import BlockSparseLinear, init, sparsify_  # noqa: E402
 from sparsekiln.torch.parallel import (  # noqa: E402
-    ColwiseSparseParallel, DealtBlockSparseLinear, Partition, RowwiseSparseParallel, parallelize,
+    ColwiseSparseParallel, Partition, RowwiseSparseParallel, ShardedBlockSparseLinear, parallelize,
 )  # fmt: skip
 
 F = torch.nn.functional
@@ -52,20 +52,20 @@ def inputs(*shape, seed=7):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def both(dealt, whole, x, place=lambda x: x, unplace=lambda y: y):
+def both(sharded, whole, x, place=lambda x: x, unplace=lambda y: y):
     """Runs both, forward and backward, and compares outputs and gradients."""
     mine, other = x.clone(), x.clone()
     if x.is_floating_point():
         mine.requires_grad_()
         other.requires_grad_()
-    y, expected = unplace(dealt(place(mine))), whole(other)
+    y, expected = unplace(sharded(place(mine))), whole(other)
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
     dy = inputs(*expected.shape, seed=8)
     y.backward(dy)
     expected.backward(dy)
     if x.is_floating_point():
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
-    check_gradients(dealt, whole)
+    check_gradients(sharded, whole)
 
 
 def placed(x, there, dim):
@@ -77,11 +77,11 @@ def placed(x, there, dim):
 
 
 def _mlp():
-    dealt, whole = twins(Mlp())
-    parallelize(dealt, mesh(), MLP_PLAN)
-    assert all(type(one) is DealtBlockSparseLinear for one in dealt.children())
-    assert dealt.up.out_features < 256 and dealt.down.in_features == dealt.up.out_features
-    both(dealt, whole, inputs(5, 3, 96))
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), MLP_PLAN)
+    assert all(type(one) is ShardedBlockSparseLinear for one in sharded.children())
+    assert sharded.up.out_features < 256 and sharded.down.in_features == sharded.up.out_features
+    both(sharded, whole, inputs(5, 3, 96))
 
 
 def test_an_mlp_of_four_layers(ranks):
@@ -89,10 +89,10 @@ def test_an_mlp_of_four_layers(ranks):
 
 
 def _transformer():
-    dealt, whole = twins(transformer())
-    parallelize(dealt, mesh(), TRANSFORMER_PLAN)
-    assert dealt.blocks[0].qkv.out_features < 192
-    both(dealt, whole, tokens())
+    sharded, whole = twins(transformer())
+    parallelize(sharded, mesh(), TRANSFORMER_PLAN)
+    assert sharded.blocks[0].qkv.out_features < 192
+    both(sharded, whole, tokens())
 
 
 def test_a_transformer(ranks):
@@ -100,10 +100,10 @@ def test_a_transformer(ranks):
 
 
 def _training():
-    dealt, whole = twins(transformer())
-    parallelize(dealt, mesh(), TRANSFORMER_PLAN)
+    sharded, whole = twins(transformer())
+    parallelize(sharded, mesh(), TRANSFORMER_PLAN)
     losses = []
-    for model in (dealt, whole):
+    for model in (sharded, whole):
         optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
         losses.append([])
         for seed in range(4):
@@ -125,17 +125,17 @@ def test_it_trains_as_one_process_does(ranks):
 
 
 def _column_wise_bits():
-    dealt, whole = twins(layer(96, 204, 8, activation="gelu"))
-    parallelize(dealt, mesh(), ColwiseSparseParallel(output_layouts=Replicate()))
+    sharded, whole = twins(layer(96, 204, 8, activation="gelu"))
+    parallelize(sharded, mesh(), ColwiseSparseParallel(output_layouts=Replicate()))
     x = inputs(9, 96)
-    assert torch.equal(dealt(x), whole(x))
-    dealt, whole = twins(layer(96, 204, 8, activation="gelu"))
-    parallelize(dealt, mesh(), ColwiseSparseParallel())
-    assert torch.equal(dealt(x), whole(x)[:, dealt.features])
+    assert torch.equal(sharded(x), whole(x))
+    sharded, whole = twins(layer(96, 204, 8, activation="gelu"))
+    parallelize(sharded, mesh(), ColwiseSparseParallel())
+    assert torch.equal(sharded(x), whole(x)[:, sharded.features])
     whole(x).square().sum().backward()
-    dealt(x).square().sum().backward()
-    check_gradients(dealt, whole, rtol=0, atol=0)
-    return dealt.features.tolist()
+    sharded(x).square().sum().backward()
+    check_gradients(sharded, whole, rtol=0, atol=0)
+    return sharded.features.tolist()
 
 
 def test_a_column_wise_layer_has_the_bits_of_one_process(ranks):
@@ -145,9 +145,9 @@ def test_a_column_wise_layer_has_the_bits_of_one_process(ranks):
 
 
 def _gathered(activation, bias):
-    dealt, whole = twins(layer(100, 204, 8, activation=activation, bias=bias))
-    parallelize(dealt, mesh(), ColwiseSparseParallel(output_layouts=Replicate()))
-    both(dealt, whole, inputs(3, 5, 100))
+    sharded, whole = twins(layer(100, 204, 8, activation=activation, bias=bias))
+    parallelize(sharded, mesh(), ColwiseSparseParallel(output_layouts=Replicate()))
+    both(sharded, whole, inputs(3, 5, 100))
 
 
 @pytest.mark.parametrize("activation, bias", [(None, True), ("silu", False)])
@@ -156,9 +156,9 @@ def test_outputs_that_are_gathered_have_their_order(ranks, activation, bias):
 
 
 def _row_wise_of_whole_inputs(activation, bias):
-    dealt, whole = twins(layer(204, 100, 8, activation=activation, bias=bias))
-    parallelize(dealt, mesh(), RowwiseSparseParallel(input_layouts=Replicate()))
-    both(dealt, whole, inputs(3, 5, 204))
+    sharded, whole = twins(layer(204, 100, 8, activation=activation, bias=bias))
+    parallelize(sharded, mesh(), RowwiseSparseParallel(input_layouts=Replicate()))
+    both(sharded, whole, inputs(3, 5, 204))
 
 
 @pytest.mark.parametrize("activation, bias", [("gelu", True), (None, False)])
@@ -180,11 +180,11 @@ def test_ranks_have_equal_work(ranks):
 
 
 def _autocast():
-    dealt, whole = twins(Mlp())
-    parallelize(dealt, mesh(), MLP_PLAN)
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), MLP_PLAN)
     x = inputs(5, 96)
     with torch.autocast("cpu", torch.bfloat16):
-        y, expected = dealt(x), whole(x)
+        y, expected = sharded(x), whole(x)
     assert y.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(y, expected, rtol=0.05, atol=0.05)
 
@@ -195,14 +195,14 @@ def test_autocast(_two):
 
 def _compiled():
     torch.compiler.reset()
-    dealt, whole = twins(Mlp())
-    parallelize(dealt, mesh(), MLP_PLAN)
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), MLP_PLAN)
     x = inputs(5, 96)
-    y = torch.compile(dealt, fullgraph=True, backend="aot_eager")(x)
+    y = torch.compile(sharded, fullgraph=True, backend="aot_eager")(x)
     torch.testing.assert_close(y, whole(x), rtol=1e-4, atol=1e-5)
     y.square().sum().backward()
     whole(x).square().sum().backward()
-    check_gradients(dealt, whole)
+    check_gradients(sharded, whole)
 
 
 def test_torch_compile_takes_it_as_one_graph(_two):
@@ -210,12 +210,12 @@ def test_torch_compile_takes_it_as_one_graph(_two):
 
 
 def _copies():
-    dealt, whole = twins(Mlp())
-    parallelize(dealt, mesh(), MLP_PLAN)
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), MLP_PLAN)
     x = inputs(5, 96)
     with torch.inference_mode():
-        assert torch.equal(copy.deepcopy(dealt)(x), dealt(x))
-        torch.testing.assert_close(dealt(x), whole(x), rtol=1e-4, atol=1e-5)
+        assert torch.equal(copy.deepcopy(sharded)(x), sharded(x))
+        torch.testing.assert_close(sharded(x), whole(x), rtol=1e-4, atol=1e-5)
 
 
 def test_copies_and_inference_mode(_two):
@@ -227,21 +227,21 @@ def test_copies_and_inference_mode(_two):
 
 def _dtensors():
     there = mesh()
-    dealt, whole = twins(Mlp())
+    sharded, whole = twins(Mlp())
     plan = {
         "up": ColwiseSparseParallel(), "down": RowwiseSparseParallel(use_local_output=False),
         "wide": ColwiseSparseParallel(), "narrow": RowwiseSparseParallel(output_layouts=Shard(0), use_local_output=False),
     }  # fmt: skip
-    parallelize(dealt, there, plan)
+    parallelize(sharded, there, plan)
     seen = []
-    dealt.down.register_forward_hook(lambda _, x, y: seen.append(y))
+    sharded.down.register_forward_hook(lambda _, x, y: seen.append(y))
 
     def unplace(y):
         assert isinstance(y, DTensor) and y.placements == (Shard(0),) and y.shape == (7, 3, 60)
         assert seen[0].placements == (Replicate(),) and seen[0].shape == (7, 3, 100)
         return y.full_tensor()
 
-    both(dealt, whole, inputs(7, 3, 96), lambda x: placed(x, there, 1), unplace)
+    both(sharded, whole, inputs(7, 3, 96), lambda x: placed(x, there, 1), unplace)
 
 
 def test_dtensors_go_in_and_come_out(ranks):
@@ -250,9 +250,9 @@ def test_dtensors_go_in_and_come_out(ranks):
 
 def _column_dtensors():
     there = mesh()
-    dealt, whole = twins(layer(96, 204, 8))
-    parallelize(dealt, there, ColwiseSparseParallel(output_layouts=Shard(0), use_local_output=False))
-    both(dealt, whole, inputs(6, 96), lambda x: placed(x, there, 0), lambda y: y.full_tensor())
+    sharded, whole = twins(layer(96, 204, 8))
+    parallelize(sharded, there, ColwiseSparseParallel(output_layouts=Shard(0), use_local_output=False))
+    both(sharded, whole, inputs(6, 96), lambda x: placed(x, there, 0), lambda y: y.full_tensor())
 
 
 def test_a_column_wise_layer_gives_a_dtensor_of_rows(ranks):
@@ -261,7 +261,7 @@ def test_a_column_wise_layer_gives_a_dtensor_of_rows(ranks):
 
 def _sequence():
     there = mesh()
-    dealt, whole = twins(transformer())
+    sharded, whole = twins(transformer())
     along = Shard(1)
     plan = {
         "blocks.*.before_*": SequenceParallel(),
@@ -270,17 +270,17 @@ def _sequence():
         "blocks.*.gate": ColwiseSparseParallel(input_layouts=along), "blocks.*.up": ColwiseSparseParallel(input_layouts=along),
         "blocks.*.down": RowwiseSparseParallel(output_layouts=along, use_local_output=False),
     }  # fmt: skip
-    parallelize(dealt, there, plan)
+    parallelize(sharded, there, plan)
     shapes = []
-    dealt.blocks[0].out.register_forward_hook(lambda _, x, y: shapes.append(y.to_local().shape[1]))
+    sharded.blocks[0].out.register_forward_hook(lambda _, x, y: shapes.append(y.to_local().shape[1]))
 
     def forward(numbers):
-        x = placed(dealt.embed(numbers), there, 1)
-        for block in dealt.blocks:
+        x = placed(sharded.embed(numbers), there, 1)
+        for block in sharded.blocks:
             x = block(x)
-        return dealt.head(x.redistribute(there, [Replicate()]).to_local())
+        return sharded.head(x.redistribute(there, [Replicate()]).to_local())
 
-    forward.named_modules = dealt.named_modules
+    forward.named_modules = sharded.named_modules
     both(forward, whole, tokens(2, 10))
     assert shapes[0] < 10
 
@@ -292,18 +292,18 @@ def test_sequences_are_sharded_between_the_layers(ranks):
 def _sequence_of_tensors():
     there = mesh()
     rank, world = there.get_local_rank(), there.size()
-    dealt, whole = twins(Mlp())
+    sharded, whole = twins(Mlp())
     plan = dict(MLP_PLAN, up=ColwiseSparseParallel(input_layouts=Shard(0)), narrow=RowwiseSparseParallel(output_layouts=Shard(0)))
-    parallelize(dealt, there, plan)
+    parallelize(sharded, there, plan)
     x = inputs(2 * world, 96)
     mine = x[2 * rank : 2 * rank + 2].clone().requires_grad_()
     other = x.clone().requires_grad_()
-    y, expected = dealt(mine), whole(other)
+    y, expected = sharded(mine), whole(other)
     torch.testing.assert_close(y, expected[2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
     y.square().sum().backward()
     expected.square().sum().backward()
     torch.testing.assert_close(mine.grad, other.grad[2 * rank : 2 * rank + 2], rtol=1e-4, atol=1e-5)
-    check_gradients(dealt, whole)
+    check_gradients(sharded, whole)
 
 
 def test_tensors_of_each_ranks_rows(ranks):
@@ -315,13 +315,13 @@ def test_tensors_of_each_ranks_rows(ranks):
 
 def _parallelize_module():
     there = mesh()
-    dealt, whole = twins(Mlp())
-    parallelize_module(dealt, there, {"up": ColwiseSparseParallel(), "wide": ColwiseSparseParallel()})
+    sharded, whole = twins(Mlp())
+    parallelize_module(sharded, there, {"up": ColwiseSparseParallel(), "wide": ColwiseSparseParallel()})
     parallelize_module(
-        dealt, there,
-        {"down": RowwiseSparseParallel(partition=dealt.up.partition), "narrow": RowwiseSparseParallel(partition=dealt.wide.partition)},
+        sharded, there,
+        {"down": RowwiseSparseParallel(partition=sharded.up.partition), "narrow": RowwiseSparseParallel(partition=sharded.wide.partition)},
     )  # fmt: skip
-    both(dealt, whole, inputs(4, 96))
+    both(sharded, whole, inputs(4, 96))
     with pytest.raises(ValueError, match="must have the partition of the layer before"):
         parallelize_module(Mlp(), there, {"down": RowwiseSparseParallel()})
 
@@ -333,7 +333,7 @@ def test_parallelize_module_of_pytorch_takes_the_styles(ranks):
 def _beside_dense_layers():
     there = mesh()
     torch.manual_seed(0)
-    dealt, whole = twins(
+    sharded, whole = twins(
         torch.nn.Sequential(torch.nn.Linear(32, 128), layer(128, 64, 8), layer(64, 128, 8, 1), torch.nn.Linear(128, 32))
     )
     first, second = (Partition.in_order(128, there.size(), 8) for _ in range(2))
@@ -341,8 +341,8 @@ def _beside_dense_layers():
         "0": ColwiseParallel(), "1": RowwiseSparseParallel(partition=first), "2": ColwiseSparseParallel(partition=second, use_local_output=False),
         "3": RowwiseParallel(),
     }  # fmt: skip
-    parallelize(dealt, there, plan)
-    both(dealt, whole, inputs(4, 32))
+    parallelize(sharded, there, plan)
+    both(sharded, whole, inputs(4, 32))
 
 
 def test_a_partition_in_order_fits_dense_layers_of_pytorch(ranks):
@@ -387,7 +387,12 @@ def _refusals():
     refused(ValueError, r"a mesh of 2 dimensions, \('dp', 'tp'\)", layer(64, 64), column, two_dims)
     roomy = BlockSparseLinear(64, 64, sparsekiln.Layout([[1, 1], [1, 0]]), max_blocks=4)
     refused(TypeError, "has max_blocks to move to other layouts", roomy, column)
-    refused(TypeError, "is a Linear, and no BlockSparseLinear; it takes torch's ColwiseParallel", torch.nn.Linear(8, 8), column)
+    refused(
+        TypeError,
+        "cannot be applied to the module, which is a Linear, and no BlockSparseLinear; it takes torch's ColwiseParallel",
+        torch.nn.Linear(8, 8),
+        column,
+    )
     convolution = torch.nn.Sequential(torch.nn.Conv2d(64, 64, 3))
     sparsify_(convolution, 0.5)
     refused(TypeError, "cannot be applied to 0, which is a BlockSparseConv2d", convolution, {"0": column})
@@ -400,7 +405,7 @@ def _refusals():
     refused(ValueError, "16 features are 2 units of 8", layer(64, 16), column) if world > 2 else None
     refused(
         ValueError,
-        "use_local_output=False with features that are dealt by work",
+        "use_local_output=False with features that are sharded by work",
         layer(64, 64),
         ColwiseSparseParallel(use_local_output=False),
     )
@@ -421,26 +426,26 @@ def _refusals():
     assert rows(inputs(1, world, 64)).shape == (1, 1, 64)
     with pytest.raises(ValueError, match=r"of 2 dimensions, the last of which are features; Shard\(-1\), or another"):
         rows(inputs(3, 64))
-    dealt = parallelize(layer(64, 64), there, column)
-    with pytest.raises(TypeError, match="is dealt already"):
-        parallelize(dealt, there, row)
+    sharded = parallelize(layer(64, 64), there, column)
+    with pytest.raises(TypeError, match="is sharded already"):
+        parallelize(sharded, there, row)
     for use in (
-        lambda: dealt.relayout(dealt.layout),
-        dealt.to_dense,
-        dealt.to_bsr,
-        lambda: dealt.weight,
-        dealt.reset_parameters,
-        lambda: init.kaiming_uniform_(dealt),
+        lambda: sharded.relayout(sharded.layout),
+        sharded.to_dense,
+        sharded.to_bsr,
+        lambda: sharded.weight,
+        sharded.reset_parameters,
+        lambda: init.kaiming_uniform_(sharded),
     ):
-        with pytest.raises(RuntimeError, match="needs all blocks of the layer, which are dealt to"):
+        with pytest.raises(RuntimeError, match="needs all blocks of the layer, which are sharded over"):
             use()
-    sharded = distribute_tensor(inputs(3, 64), there, [Shard(1)])
+    in_order = distribute_tensor(inputs(3, 64), there, [Shard(1)])
     follower = layer(64, 64)
     pair = torch.nn.Sequential(layer(64, 64), follower)
     parallelize(pair, there, {"0": column, "1": RowwiseSparseParallel()})
     with pytest.raises(ValueError, match="sharded in order along its features"):
-        follower(sharded)
+        follower(in_order)
 
 
-def test_what_cannot_be_dealt_is_refused_with_the_reason_and_stays_as_it_is(ranks):
+def test_what_cannot_be_sharded_is_refused_with_the_reason_and_stays_as_it_is(ranks):
     ranks.run(_refusals)

@@ -1,4 +1,4 @@
-"""Dealt layers are saved for any number of processes, and work beside data parallelism."""
+"""Sharded layers are saved for any number of processes, and work beside data parallelism."""
 
 import copy
 
@@ -10,8 +10,8 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch.distributed.checkpoint.format_utils  # noqa: E402
-from dealt_models import MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins  # noqa: E402
 from process_group import Processes  # noqa: E402
+from sharded_models import MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
@@ -134,15 +134,15 @@ def test_a_checkpoint_of_one_process_continues_in_four(four, tmp_path):
 def _states_of_one_process():
     one = Mlp()
     state = copy.deepcopy(one.state_dict())
-    dealt = parallelize(zeroed(Mlp()), mesh(), MLP_PLAN)
-    dealt.load_state_dict(state)
+    sharded = parallelize(zeroed(Mlp()), mesh(), MLP_PLAN)
+    sharded.load_state_dict(state)
     x = torch.randn(3, 96)
-    torch.testing.assert_close(dealt(x), one(x), rtol=1e-4, atol=1e-5)
-    mine = dealt.state_dict()
+    torch.testing.assert_close(sharded(x), one(x), rtol=1e-4, atol=1e-5)
+    mine = sharded.state_dict()
     assert set(mine) == set(state) and all(mine[name].shape == state[name].shape for name in state)
     again = parallelize(zeroed(Mlp()), mesh(), MLP_PLAN)
     again.load_state_dict(copy.deepcopy(mine))
-    assert torch.equal(again(x), dealt(x))
+    assert torch.equal(again(x), sharded(x))
 
 
 def test_a_state_of_one_process_loads_and_the_own_state_too(two):
@@ -150,8 +150,8 @@ def test_a_state_of_one_process_loads_and_the_own_state_too(two):
 
 
 def _save(folder):
-    dealt = parallelize(Mlp(), mesh(), MLP_PLAN)
-    dcp.save(dealt.state_dict(), checkpoint_id=folder)
+    sharded = parallelize(Mlp(), mesh(), MLP_PLAN)
+    dcp.save(sharded.state_dict(), checkpoint_id=folder)
 
 
 def test_a_checkpoint_becomes_a_file_of_one_process(two, tmp_path):
@@ -164,13 +164,13 @@ def test_a_checkpoint_becomes_a_file_of_one_process(two, tmp_path):
 
 
 def _own_file(folder):
-    dealt = parallelize(Mlp(), mesh(), MLP_PLAN)
+    sharded = parallelize(Mlp(), mesh(), MLP_PLAN)
     file = f"{folder}/{torch.distributed.get_rank()}.pt"
-    torch.save(dealt.state_dict(), file)
+    torch.save(sharded.state_dict(), file)
     again = parallelize(zeroed(Mlp()), mesh(), MLP_PLAN)
     again.load_state_dict(torch.load(file, weights_only=False))
     x = torch.randn(3, 96)
-    assert torch.equal(again(x), dealt(x))
+    assert torch.equal(again(x), sharded(x))
 
 
 def test_each_rank_saves_a_file_of_its_own(two, tmp_path):
@@ -178,19 +178,19 @@ def test_each_rank_saves_a_file_of_its_own(two, tmp_path):
 
 
 def _refused_states():
-    dealt = parallelize(layer(64, 64, 8), mesh(), ColwiseSparseParallel())
+    sharded = parallelize(layer(64, 64, 8), mesh(), ColwiseSparseParallel())
     other = layer(64, 64, 8, seed=5).state_dict()
-    with pytest.raises(RuntimeError, match="the saved state has another layout, and a dealt layer keeps its own"):
-        dealt.load_state_dict(other)
-    own = dealt.state_dict()
+    with pytest.raises(RuntimeError, match="the saved state has another layout, and a sharded layer keeps its own"):
+        sharded.load_state_dict(other)
+    own = sharded.state_dict()
     with pytest.raises(RuntimeError, match='Missing key.*"bias".*|Unexpected key'):
-        dealt.load_state_dict({name: own[name] for name in own if name != "bias"})
+        sharded.load_state_dict({name: own[name] for name in own if name != "bias"})
     with pytest.raises(RuntimeError, match=r"Unexpected key.*more"):
-        dealt.load_state_dict(dict(own, more=torch.zeros(1)))
+        sharded.load_state_dict(dict(own, more=torch.zeros(1)))
     cut = dict(layer(64, 64, 8).state_dict())
     cut["bias"] = cut["bias"][:5]
     with pytest.raises(RuntimeError, match=r"bias has the shape \(5,\); \(64,\), as in one process, would work"):
-        dealt.load_state_dict(cut)
+        sharded.load_state_dict(cut)
     with pytest.raises(NotImplementedError, match="its entries are on several of them"):
         own["weight_values"] + 1
 
@@ -214,22 +214,22 @@ def _meta():
     torch.testing.assert_close(model(x), whole(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_on_the_meta_device_is_dealt_and_then_loaded(two):
+def test_a_model_on_the_meta_device_is_sharded_and_then_loaded(two):
     two.run(_meta)
 
 
 def _clipped():
-    dealt, whole = twins(Mlp())
-    parallelize(dealt, mesh(), MLP_PLAN)
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), MLP_PLAN)
     x = torch.randn(5, 96)
     norms = []
-    for model in (dealt, whole):
+    for model in (sharded, whole):
         model(x).square().sum().backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5, foreach=False)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
     torch.testing.assert_close(norms[0], norms[1], rtol=1e-4, atol=0)
     assert norms[0] > 1
-    check_gradients(dealt, whole)
+    check_gradients(sharded, whole)
 
 
 def test_the_norm_of_gradients_is_that_of_one_process(two):
@@ -313,7 +313,7 @@ def _fsdp():
     assert losses[-1] != pytest.approx(losses[0], rel=1e-2)
 
 
-def test_fully_shard_of_a_model_with_its_dealt_layers(four):
+def test_fully_shard_of_a_model_with_its_sharded_layers(four):
     four.run(_fsdp)
 
 
@@ -345,17 +345,17 @@ def test_a_checkpoint_of_one_process_continues_in_fully_sharded_ones(four, tmp_p
 
 def _fsdp_of_the_rest():
     there = grid()
-    dealt, whole = twins(transformer())
-    parallelize(dealt, there["tp"], TRANSFORMER_PLAN)
-    for one in (dealt.embed, dealt.head):
+    sharded, whole = twins(transformer())
+    parallelize(sharded, there["tp"], TRANSFORMER_PLAN)
+    for one in (sharded.embed, sharded.head):
         fully_shard(one, mesh=there["dp"])
     numbers = tokens()
-    y, expected = dealt(numbers), whole(numbers)
+    y, expected = sharded(numbers), whole(numbers)
     torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-5)
     y.square().mean().backward()
     expected.square().mean().backward()
-    check_gradients(dealt, whole)
-    assert dealt.head.weight.placements[0] != Replicate()
+    check_gradients(sharded, whole)
+    assert sharded.head.weight.placements[0] != Replicate()
 
 
 def test_fully_shard_of_the_dense_layers_alone(four):

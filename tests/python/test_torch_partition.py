@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch has no torch.distributed", allow_module_level=True)
 
-from dealt_models import TRANSFORMER_PLAN, Mlp, layer, skewed, transformer  # noqa: E402
+from sharded_models import TRANSFORMER_PLAN, Mlp, layer, skewed, transformer  # noqa: E402
 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch.parallel import ColwiseSparseParallel, Partition, RowwiseSparseParallel  # noqa: E402
@@ -27,7 +27,7 @@ def side(mask, number=0, block=8, **more):
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("seed", range(3))
-def test_skewed_layouts_are_dealt_by_equal_work(ranks, number, seed):
+def test_skewed_layouts_are_sharded_by_equal_work(ranks, number, seed):
     one = side(skewed(96, 128, seed, 0.2), number)
     work = one.work(8)
     partition = common_partition([one], ranks)
@@ -36,7 +36,7 @@ def test_skewed_layouts_are_dealt_by_equal_work(ranks, number, seed):
         assert Partition.in_order(work.size * 8, ranks, 8).imbalance(work) > 1.15
 
 
-def test_power_laws_are_dealt_by_equal_work():
+def test_power_laws_are_sharded_by_equal_work():
     rows = np.arange(1, 385)
     mask = np.arange(384)[None, :] < np.maximum(384 // rows, 1)[:, None]
     for ranks in (2, 4, 5):
@@ -59,7 +59,7 @@ def test_every_rank_has_a_unit_and_every_unit_one_rank():
     assert sorted(partition.owners.tolist()) == list(range(7))
 
 
-def test_layers_that_meet_are_dealt_by_the_sum_of_their_work():
+def test_layers_that_meet_are_sharded_by_the_sum_of_their_work():
     first, second = side(skewed(64, 64, 1)), side(skewed(64, 64, 2), 1, block=16)
     second = Side(second.layout, 1, 512, 8)
     partition = common_partition([first, second], 4)
@@ -74,7 +74,7 @@ def test_blocks_of_several_sizes_and_groups_share_a_unit():
     assert common_partition([side(skewed(24, 8, 1), group=24)], 2).unit == 24
 
 
-def test_parts_are_dealt_alike():
+def test_parts_are_sharded_alike():
     one = side(skewed(24, 8), parts=3, group=16)
     owners = one.owners_of_features(common_partition([one], 2)).reshape(3, 4, 16)
     assert (owners == owners[0]).all() and (owners == owners[..., :1]).all()
@@ -100,7 +100,7 @@ def test_as_many_groups_of_other_sizes_share_a_partition():
         (lambda: Partition.in_order(40, 4, 8), "40 features are no multiple of 4 ranks"),
     ],
 )
-def test_what_cannot_be_dealt_is_refused_with_the_reason(make, says):
+def test_what_cannot_be_sharded_is_refused_with_the_reason(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 

@@ -90,14 +90,14 @@ def convolutions() -> torch.Tensor:
     return y.sum() + conv.dense_weight().sum()
 
 
-def dealt(model: torch.nn.Module, mesh: DeviceMesh) -> int:
+def sharded(model: torch.nn.Module, mesh: DeviceMesh) -> int:
     from sparsekiln.torch import ColwiseSparseParallel, Partition, RowwiseSparseParallel, parallelize
-    from sparsekiln.torch.parallel import DealtBlockSparseLinear, local_state, whole_state
+    from sparsekiln.torch.parallel import ShardedBlockSparseLinear, local_state, whole_state
 
     shared = Partition.in_order(64, mesh.size(), 16)
     parallelize(model, mesh, {"0": ColwiseSparseParallel(group=16, partition=shared), "2": RowwiseSparseParallel(partition=shared)})
     layer = parallelize(BlockSparseLinear(64, 64, np.eye(2)), mesh, ColwiseSparseParallel(use_local_output=True))
-    assert isinstance(layer, DealtBlockSparseLinear)
+    assert isinstance(layer, ShardedBlockSparseLinear)
     state = local_state(whole_state(model, {"state": {}}))
     if TYPE_CHECKING:
         parallelize(model, mesh, "0")  # type: ignore[arg-type]

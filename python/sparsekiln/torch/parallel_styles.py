@@ -1,4 +1,4 @@
-"""The styles of parallelize: how a block-sparse layer is dealt to the ranks of a mesh, and which layers cannot be."""
+"""The styles of parallelize: how a block-sparse layer is sharded over the ranks of a mesh, and which layers cannot be."""
 
 from abc import abstractmethod
 from typing import Any
@@ -9,10 +9,10 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ParallelStyle
 from torch.distributed.tensor.placement_types import Placement
 
-from .dealt_layer import DealtBlockSparseLinear, Dealing
 from .feature_exchange import is_shard_of_features
 from .layers import BlockSparseLinear
 from .partition import Partition, Side, common_partition
+from .sharded_layer import ShardedBlockSparseLinear, Sharding
 
 
 class SparseParallelStyle(ParallelStyle):
@@ -41,7 +41,7 @@ class SparseParallelStyle(ParallelStyle):
 
     @abstractmethod
     def side(self, layer: BlockSparseLinear) -> Side:
-        """The features of the layer that are dealt."""
+        """The features of the layer that are sharded."""
 
     def _apply(self, module: torch.nn.Module, device_mesh: DeviceMesh) -> torch.nn.Module:
         check_layer("the module", module, self, device_mesh)
@@ -56,19 +56,19 @@ class SparseParallelStyle(ParallelStyle):
         else:
             partition = common_partition([self.side(module)], device_mesh.size())
         check_partition("the module", self, self.side(module), partition, device_mesh)
-        return self.deal(module, device_mesh, partition, self.src_data_rank)
+        return self.shard(module, device_mesh, partition, self.src_data_rank)
 
-    def deal(
+    def shard(
         self, layer: BlockSparseLinear, mesh: DeviceMesh, partition: Partition, src_data_rank: int | None
     ) -> BlockSparseLinear:
         """Leaves the layer with the part of this rank. With src_data_rank, the weights are those of that rank of the mesh."""
-        dealing = Dealing(mesh, partition, self.side(layer), self.input_layouts, self.output_layouts, self.use_local_output)
+        sharding = Sharding(mesh, partition, self.side(layer), self.input_layouts, self.output_layouts, self.use_local_output)
         if src_data_rank is not None and not layer.weight_values.is_meta:
             for parameter in layer.parameters():
                 torch.distributed.broadcast(parameter.detach(), group=mesh.get_group(), group_src=src_data_rank)
-        layer.__class__ = DealtBlockSparseLinear
-        assert isinstance(layer, DealtBlockSparseLinear)
-        layer._become(dealing)
+        layer.__class__ = ShardedBlockSparseLinear
+        assert isinstance(layer, ShardedBlockSparseLinear)
+        layer._become(sharding)
         return layer
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class SparseParallelStyle(ParallelStyle):
 
 
 class ColwiseSparseParallel(SparseParallelStyle):
-    """Deals the output features of a BlockSparseLinear: block rows of its weight. What torch's ColwiseParallel is for nn.Linear.
+    """Shards the output features of a BlockSparseLinear: block rows of its weight. What torch's ColwiseParallel is for nn.Linear.
 
     The block rows that a rank has are not the neighbouring ones, but chosen so that all ranks have equal work.
 
@@ -89,7 +89,7 @@ class ColwiseSparseParallel(SparseParallelStyle):
     output_layouts    Shard(-1): each rank has its own features; Replicate() or Shard(1) bring all of them, in their order
     use_local_output  the output is a tensor of this rank; otherwise a DTensor
     group             features that stay on one rank, such as those of a head of attention
-    parts             equal parts of the outputs that are dealt alike: 3 if query, key and value are one layer
+    parts             equal parts of the outputs that are sharded alike: 3 if query, key and value are one layer
     partition         of another layer, or a name: layers of a plan with the same one share a partition. None: parallelize decides
     """
 
@@ -108,7 +108,7 @@ class ColwiseSparseParallel(SparseParallelStyle):
 
 
 class RowwiseSparseParallel(SparseParallelStyle):
-    """Deals the input features of a BlockSparseLinear: block columns of its weight. What torch's RowwiseParallel is for nn.Linear.
+    """Shards the input features of a BlockSparseLinear: block columns of its weight. What torch's RowwiseParallel is for nn.Linear.
 
     input_layouts     Shard(-1): each rank has the features that the layer before left it; or all features, Replicate() or Shard(1)
     output_layouts    Replicate(), or Shard(1) to leave each rank some positions of a sequence: the sums of all ranks
@@ -132,10 +132,10 @@ class RowwiseSparseParallel(SparseParallelStyle):
 def check_layer(
     name: str, layer: Any, style: SparseParallelStyle, mesh: DeviceMesh, model: torch.nn.Module | None = None
 ) -> None:
-    """Raises before anything is changed if a layer cannot be dealt."""
+    """Raises before anything is changed if a layer cannot be sharded."""
     if mesh.ndim != 1:
         raise ValueError(
-            f"a mesh of {mesh.ndim} dimensions, {mesh.mesh_dim_names}; features are dealt along one: mesh[name] of that dimension would work"
+            f"a mesh of {mesh.ndim} dimensions, {mesh.mesh_dim_names}; features are sharded along one: mesh[name] of that dimension would work"
         )
     reason = _reason_to_refuse(layer, model)
     if reason:
@@ -143,23 +143,17 @@ def check_layer(
     kind = layer.weight_values.device.type
     if kind not in (mesh.device_type, "meta"):
         raise ValueError(f"{name} is on a {kind} device, and the mesh is of {mesh.device_type}; move it there first")
-    if not style.use_local_output and is_shard_of_features(style.output_layouts):
-        if not (isinstance(style.partition, Partition) and style.partition.is_in_order):
-            raise ValueError(
-                f"{name}: use_local_output=False with features that are dealt by work; a DTensor is sharded in order. A local "
-                "output, output_layouts=Replicate(), or partition=Partition.in_order(features, ranks, block) would work"
-            )
 
 
 def _reason_to_refuse(layer: Any, model: torch.nn.Module | None) -> str:
-    if isinstance(layer, DealtBlockSparseLinear):
-        return "is dealt already"
+    if isinstance(layer, ShardedBlockSparseLinear):
+        return "is sharded already"
     if type(layer) is not BlockSparseLinear:
         more = "; it takes torch's ColwiseParallel and RowwiseParallel" if isinstance(layer, torch.nn.Linear) else ""
         return f"is a {type(layer).__name__}, and no BlockSparseLinear{more}"
     if layer.max_blocks is not None:
         return (
-            "has max_blocks to move to other layouts, and a dealt layer keeps its layout; a layer without max_blocks would work"
+            "has max_blocks to move to other layouts, and a sharded layer keeps its layout; a layer without max_blocks would work"
         )
     if type(layer.weight_values) is not torch.nn.Parameter:
         return f"has weight_values that are a {type(layer.weight_values).__name__}; parallelize before other wrappers"
@@ -168,7 +162,7 @@ def _reason_to_refuse(layer: Any, model: torch.nn.Module | None) -> str:
     own = {id(parameter) for parameter in layer.parameters()}
     for other, module in () if model is None else model.named_modules():
         if module is not layer and any(id(parameter) in own for parameter in module.parameters(recurse=False)):
-            return f"shares a parameter with {other}; parameters that are dealt belong to one layer"
+            return f"shares a parameter with {other}; parameters that are sharded belong to one layer"
     return ""
 
 
@@ -180,12 +174,12 @@ def check_partition(name: str, style: SparseParallelStyle, side: Side, partition
         side.unit_of(partition)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    if (
-        not style.use_local_output
-        and is_shard_of_features(style.output_layouts)
-        and (side.parts > 1 or not partition.is_in_order)
-    ):
-        raise ValueError(f"{name}: use_local_output=False with features that are not sharded in order")
+    in_order = side.parts == 1 and partition.is_in_order
+    if not style.use_local_output and is_shard_of_features(style.output_layouts) and not in_order:
+        raise ValueError(
+            f"{name}: use_local_output=False with features that are sharded by work; a DTensor is sharded in order. A local output, "
+            "output_layouts=Replicate(), or partition=Partition.in_order(features, ranks, block) would work"
+        )
     of_ranks: list[Any] = [None] * mesh.size()
     torch.distributed.all_gather_object(of_ranks, (side.layout.digest, partition.owners.tobytes()), group=mesh.get_group())
     if len(set(of_ranks)) != 1:

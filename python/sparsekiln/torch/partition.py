@@ -22,7 +22,7 @@ class Partition:
 
     owners    the rank of each unit
     unit      features of a unit: a multiple of the sides of blocks, and of what must stay together
-    features  features that are dealt: of one part of a layer that has several
+    features  features that are sharded: of one part of a layer that has several
     """
 
     __slots__ = ("features", "owners", "ranks", "unit")
@@ -186,12 +186,12 @@ def work_of_places(layout: "sparsekiln.Layout", side: int) -> Numbers:
 
 @dataclass(frozen=True)
 class Side:
-    """The features of one side of a layer that are to be dealt.
+    """The features of one side of a layer that are to be sharded.
 
     number    0 for outputs, which are the rows of the weight, 1 for inputs
     features  all of them
     block     features of a block
-    parts     equal parts, one after the other, that are dealt alike, such as query, key and value of one layer
+    parts     equal parts, one after the other, that are sharded alike, such as query, key and value of one layer
     group     features that stay on one rank
     """
 

@@ -1,4 +1,4 @@
-"""DealtBlockSparseLinear: what BlockSparseLinear becomes when its blocks are dealt to the ranks of a mesh."""
+"""ShardedBlockSparseLinear: what BlockSparseLinear becomes when its blocks are sharded over the ranks of a mesh."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,30 +12,30 @@ from torch.distributed.tensor.placement_types import Placement
 import sparsekiln
 
 from .blocks import row_of
-from .dealt_tensor import DealtTensor
 from .feature_exchange import gather_features, is_shard_of_features, result_of, sum_over_ranks, whole_input
 from .functional import apply
 from .kernels import layout_from_indices
 from .layers import BlockSparseLinear
 from .partition import Numbers, Partition, Side
 from .products import ACTIVATIONS
+from .rank_entries import RankEntries
 
 Tensor = torch.Tensor
 
 
 @dataclass(frozen=True)
-class Dealing:
-    """How a layer is dealt: whose features, by which partition, and how its input and output are placed."""
+class Sharding:
+    """How a layer is sharded: whose features, by which partition, and how its input and output are placed."""
 
     mesh: DeviceMesh
     partition: Partition
-    side: Side  #: outputs if the rows of blocks are dealt, inputs if the columns are; with the layout of all blocks
+    side: Side  #: outputs if the rows of blocks are sharded, inputs if the columns are; with the layout of all blocks
     input_layout: Placement
     output_layout: Placement
     use_local_output: bool
 
     @property
-    def deals_inputs(self) -> bool:
+    def shards_inputs(self) -> bool:
         return self.side.number == 1
 
     def features_of(self, rank: int) -> Numbers:
@@ -60,57 +60,57 @@ class Dealing:
         numbers = np.cumsum(mine) - 1  # of the rows or columns of this rank
         blocks = self.blocks_of(rank)
         rows, cols = row_of(layout)[blocks], np.asarray(layout.col, np.int64)[blocks]
-        rows, cols = (rows, numbers[cols]) if self.deals_inputs else (numbers[rows], cols)
-        shape = (layout.rows, int(mine.sum())) if self.deals_inputs else (int(mine.sum()), layout.cols)
+        rows, cols = (rows, numbers[cols]) if self.shards_inputs else (numbers[rows], cols)
+        shape = (layout.rows, int(mine.sum())) if self.shards_inputs else (int(mine.sum()), layout.cols)
         crow = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=shape[0]))])
         return sparsekiln.Layout.from_csr(*shape, crow.astype(np.int32), cols.astype(np.int32))
 
     def _owners_of_blocks(self) -> Numbers:
-        places = np.asarray(self.side.layout.col, np.int64) if self.deals_inputs else row_of(self.side.layout)
+        places = np.asarray(self.side.layout.col, np.int64) if self.shards_inputs else row_of(self.side.layout)
         return self.side.owners_of_blocks(self.partition)[places]
 
 
-class DealtBlockSparseLinear(BlockSparseLinear):
+class ShardedBlockSparseLinear(BlockSparseLinear):
     """The part of a block-sparse layer that one rank has. sparsekiln.torch.parallelize makes it of a BlockSparseLinear, in place.
 
     `in_features`, `out_features`, `layout` and the index tensors are those of this rank; `whole_layout` has all blocks.
     `weight_values` is a DTensor that is sharded along the blocks: the blocks of each rank, padded to as many as any has. So is
-    the bias where outputs are dealt; otherwise each rank has all of it. The state has the shapes, and the layout, of the layer
-    in one process (see DealtTensor), and loads from such a state.
+    the bias where outputs are sharded; otherwise each rank has all of it. The state has the shapes, and the layout, of the layer
+    in one process (see RankEntries), and loads from such a state.
     """
 
-    dealing: Dealing
+    sharding: Sharding
     whole_features: tuple[int, int]  #: out and in, of all ranks together
 
     @property
     def partition(self) -> Partition:
         """Which rank has which features: of the outputs if this is column-wise, of the inputs if it is row-wise."""
-        return self.dealing.partition
+        return self.sharding.partition
 
     @property
     def whole_layout(self) -> "sparsekiln.Layout":
         """The blocks of all ranks."""
-        return self.dealing.side.layout
+        return self.sharding.side.layout
 
     @property
     def features(self) -> Tensor:
-        """int64: the numbers of the features that this rank has of the dealt ones."""
-        return torch.from_numpy(self.dealing.features_of(self._rank))
+        """int64: the numbers of the features that this rank has of the sharded ones."""
+        return torch.from_numpy(self.sharding.features_of(self._rank))
 
     @property
     def _rank(self) -> int:
-        return self.dealing.mesh.get_local_rank()
+        return self.sharding.mesh.get_local_rank()
 
     # ---- use ----
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self._check_indices(self.crow_indices, self.col_indices)
-        return self._of_dealt_inputs(x) if self.dealing.deals_inputs else self._of_dealt_outputs(x)
+        return self._of_sharded_inputs(x) if self.sharding.shards_inputs else self._of_sharded_outputs(x)
 
-    def _of_dealt_outputs(self, x: Tensor) -> Tensor:
+    def _of_sharded_outputs(self, x: Tensor) -> Tensor:
         """Each rank computes some outputs of all inputs."""
-        how = self.dealing
+        how = self.sharding
         bias = None if self.bias is None else _local(self.bias)[: self.out_features]
         y = self._product(whole_input(x, how.mesh, how.input_layout), bias, self.activation)
         if not is_shard_of_features(how.output_layout):
@@ -119,10 +119,10 @@ class DealtBlockSparseLinear(BlockSparseLinear):
             return y
         return DTensor.from_local(y, how.mesh, [Shard(y.dim() - 1)], run_check=False)
 
-    def _of_dealt_inputs(self, x: Tensor) -> Tensor:
+    def _of_sharded_inputs(self, x: Tensor) -> Tensor:
         """Each rank computes, of some inputs, a part of the sum of every output."""
-        how = self.dealing
-        if self._is_dealt(x):
+        how = self.sharding
+        if self._is_sharded(x):
             x = x.to_local() if isinstance(x, DTensor) else x
         else:
             x = whole_input(x, how.mesh, how.input_layout).index_select(-1, self.feature_places)
@@ -136,15 +136,15 @@ class DealtBlockSparseLinear(BlockSparseLinear):
         y = y if self.activation == "none" else ACTIVATIONS[self.activation](y)
         return result_of(y, summed, how.use_local_output)
 
-    def _is_dealt(self, x: Tensor) -> bool:
+    def _is_sharded(self, x: Tensor) -> bool:
         """Whether x has the features of this rank alone."""
         if not isinstance(x, DTensor):
-            return is_shard_of_features(self.dealing.input_layout)
+            return is_shard_of_features(self.sharding.input_layout)
         if not x.placements[0].is_shard(x.dim() - 1):
             return False
         if not self.partition.is_in_order:
             raise ValueError(
-                "the input is a DTensor that is sharded in order along its features, and this layer's are dealt by work: a local "
+                "the input is a DTensor that is sharded in order along its features, and this layer's are sharded by work: a local "
                 "tensor of the layer before, a DTensor that is not sharded along them, or partition=Partition.in_order would work"
             )
         return True
@@ -157,7 +157,7 @@ class DealtBlockSparseLinear(BlockSparseLinear):
 
     def _refuse(self, what: str) -> None:
         raise RuntimeError(
-            f"{what} needs all blocks of the layer, which are dealt to {self.partition.ranks} ranks; do it before parallelize"
+            f"{what} needs all blocks of the layer, which are sharded over {self.partition.ranks} ranks; do it before parallelize"
         )
 
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
@@ -191,35 +191,35 @@ class DealtBlockSparseLinear(BlockSparseLinear):
     def extra_repr(self) -> str:
         out, into = self.whole_features
         mine = f"rank {self._rank}: {self.layout.blocks} of {self.whole_layout.blocks} blocks"
-        how = "input features" if self.dealing.deals_inputs else "output features"
-        return f"in_features={into}, out_features={out}, {how} dealt, {mine}"
+        how = "input features" if self.sharding.shards_inputs else "output features"
+        return f"in_features={into}, out_features={out}, {how} sharded, {mine}"
 
     # ---- made of a layer, and its state ----
 
     @torch.no_grad()
-    def _become(self, dealing: Dealing) -> None:
+    def _become(self, sharding: Sharding) -> None:
         """Keeps the part of this rank, of a BlockSparseLinear that has all."""
-        self.dealing, self.whole_features = dealing, (self.out_features, self.in_features)
-        features, rank = int(dealing.features_of(self._rank).size), self._rank
-        if dealing.deals_inputs:
+        self.sharding, self.whole_features = sharding, (self.out_features, self.in_features)
+        features, rank = int(sharding.features_of(self._rank).size), self._rank
+        if sharding.shards_inputs:
             self.in_features = features
         else:
             self.out_features = features
-        self.max_blocks = dealing.most_blocks()
-        values = _padded(self.weight_values.detach(), dealing.blocks_of(rank), dealing.most_blocks())
+        self.max_blocks = sharding.most_blocks()
+        values = _padded(self.weight_values.detach(), sharding.blocks_of(rank), sharding.most_blocks())
         self._replace("weight_values", values, Shard(0))
-        if self.bias is not None and dealing.deals_inputs:
+        if self.bias is not None and sharding.shards_inputs:
             self._replace("bias", self.bias.detach(), Replicate())
         elif self.bias is not None:
-            self._replace("bias", _padded(self.bias.detach(), dealing.features_of(rank), dealing.most_features()), Shard(0))
+            self._replace("bias", _padded(self.bias.detach(), sharding.features_of(rank), sharding.most_features()), Shard(0))
         for name in ("crow_indices", "col_indices"):
             del self._buffers[name]
         self.register_buffer("feature_places", torch.zeros(0, dtype=torch.int64, device=values.device), persistent=False)
-        self._take(dealing.layout_of(rank))
+        self._take(sharding.layout_of(rank))
 
     def _replace(self, name: str, local: Tensor, placement: Placement) -> None:
         trained = self._parameters[name].requires_grad
-        whole = DTensor.from_local(local, self.dealing.mesh, [placement], run_check=False)
+        whole = DTensor.from_local(local, self.sharding.mesh, [placement], run_check=False)
         self.register_parameter(name, torch.nn.Parameter(whole, requires_grad=trained))
 
     def _write_indices(self, layout: "sparsekiln.Layout") -> None:
@@ -228,8 +228,8 @@ class DealtBlockSparseLinear(BlockSparseLinear):
 
     def _places_of_features(self) -> Tensor:
         """Where a row-wise layer finds its inputs among all, or a column-wise one each output among those of all ranks."""
-        how = self.dealing
-        if how.deals_inputs:
+        how = self.sharding
+        if how.shards_inputs:
             return self.features
         places, width = np.zeros(how.side.features, np.int64), how.most_features()
         for rank in range(how.partition.ranks):
@@ -237,20 +237,20 @@ class DealtBlockSparseLinear(BlockSparseLinear):
             places[mine] = rank * width + np.arange(mine.size)
         return torch.from_numpy(places)
 
-    def dealt_entries(self, name: str) -> tuple[Numbers, int] | None:
+    def entries_of_rank(self, name: str) -> tuple[Numbers, int] | None:
         """The entries of a parameter that this rank has, and how many there are; None if it has all."""
         if name == "weight_values":
-            return self.dealing.blocks_of(self._rank), self.whole_layout.blocks
-        if name == "bias" and not self.dealing.deals_inputs:
-            return self.dealing.features_of(self._rank), self.dealing.side.features
+            return self.sharding.blocks_of(self._rank), self.whole_layout.blocks
+        if name == "bias" and not self.sharding.shards_inputs:
+            return self.sharding.features_of(self._rank), self.sharding.side.features
         return None
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name in ("weight_values", "bias"):
-            tensor, dealt = getattr(self, name), self.dealt_entries(name)
+            tensor, entries = getattr(self, name), self.entries_of_rank(name)
             if tensor is not None:
-                tensor = tensor if keep_vars and dealt is None else tensor.detach()
-                destination[prefix + name] = tensor if dealt is None else DealtTensor(tensor, *dealt)
+                tensor = tensor if keep_vars and entries is None else tensor.detach()
+                destination[prefix + name] = tensor if entries is None else RankEntries(tensor, *entries)
         device = self.crow_indices.device
         destination[prefix + "crow_indices"] = torch.tensor(self.whole_layout.crow, device=device)
         destination[prefix + "col_indices"] = torch.tensor(self.whole_layout.col, device=device)
@@ -275,20 +275,20 @@ class DealtBlockSparseLinear(BlockSparseLinear):
     def _check_saved_layout(self, state_dict: Any, prefix: str) -> None:
         crow, col = (state_dict.get(prefix + name) for name in ("crow_indices", "col_indices"))
         if crow is not None and col is not None and layout_from_indices(crow, col, self.whole_layout.cols) != self.whole_layout:
-            raise ValueError("the saved state has another layout, and a dealt layer keeps its own; load it before parallelize")
+            raise ValueError("the saved state has another layout, and a sharded layer keeps its own; load it before parallelize")
 
     @torch.no_grad()
     def _load_entries(self, name: str, saved: Tensor) -> None:
-        own, dealt = getattr(self, name), self.dealt_entries(name)
+        own, entries = getattr(self, name), self.entries_of_rank(name)
         target = own.detach()
-        if dealt is None:
+        if entries is None:
             target.copy_(saved if isinstance(saved, DTensor) or not isinstance(target, DTensor) else _like(saved, target))
             return
-        view = DealtTensor(target, *dealt)
+        view = RankEntries(target, *entries)
         if tuple(saved.shape) != tuple(view.shape):
             raise ValueError(f"{name} has the shape {tuple(saved.shape)}; {tuple(view.shape)}, as in one process, would work")
         stored, numbers = view.local()
-        if isinstance(saved, DealtTensor):
+        if isinstance(saved, RankEntries):
             from_there, others = saved.local()
             if not np.array_equal(numbers, others):
                 raise ValueError(f"{name} is of ranks that have other parts; torch.distributed.checkpoint converts between them")

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 Run = tuple[int, int, int]  #: of neighbours: their first number among all, and in the local tensor, and how many they are
 
 
-class DealtTensor(torch.Tensor):
+class RankEntries(torch.Tensor):
     """A tensor of the shape that it has in one process, of which each rank holds some of the entries along the first dimension.
 
     It has no arithmetic. torch.distributed.checkpoint reads and writes `source` in place, runs of entries at a time: nothing is
@@ -31,7 +31,7 @@ class DealtTensor(torch.Tensor):
     _runs: list[Run] | None = None
 
     @staticmethod
-    def __new__(cls, source: Tensor, numbers: Numbers, entries: int) -> "DealtTensor":
+    def __new__(cls, source: Tensor, numbers: Numbers, entries: int) -> "RankEntries":
         shape = (entries, *source.shape[1:])
         view = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=source.dtype, device=source.device)
         view.source, view.numbers = source, numbers
@@ -43,22 +43,22 @@ class DealtTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kept = (torch.ops.aten.detach.default, torch.ops.aten.clone.default, torch.ops.aten._to_copy.default)
-        if function in kept and isinstance(args[0], DealtTensor):
+        if function in kept and isinstance(args[0], RankEntries):
             one = args[0]
-            return DealtTensor(function(one.source, *args[1:], **(kwargs or {})), one.numbers, one.shape[0])
+            return RankEntries(function(one.source, *args[1:], **(kwargs or {})), one.numbers, one.shape[0])
         raise NotImplementedError(
-            f"{function} of a tensor that is dealt to ranks: its entries are on several of them; torch.distributed.checkpoint "
+            f"{function} of a tensor that is sharded over ranks: its entries are on several of them; torch.distributed.checkpoint "
             "saves and loads it, and `source` is what this rank has"
         )
 
     def __repr__(self, **_: Any) -> str:
-        return f"DealtTensor({self.numbers.size} of {self.shape[0]} entries of shape {tuple(self.shape[1:])}, {self.dtype})"
+        return f"RankEntries({self.numbers.size} of {self.shape[0]} entries of shape {tuple(self.shape[1:])}, {self.dtype})"
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return DealtTensor, (self.source, self.numbers, self.shape[0])
+        return RankEntries, (self.source, self.numbers, self.shape[0])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "DealtTensor":
-        return DealtTensor(self.source.detach().clone(), self.numbers, self.shape[0])
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RankEntries":
+        return RankEntries(self.source.detach().clone(), self.numbers, self.shape[0])
 
     def local(self) -> tuple[Tensor, Numbers]:
         """The entries that are stored here, and their numbers among all."""

@@ -1,4 +1,4 @@
-"""Models of block-sparse layers, as one process has them, with the plans by which they are dealt to several."""
+"""Models of block-sparse layers, as one process has them, with the plans by which they are sharded over several."""
 
 import copy
 
@@ -105,21 +105,21 @@ def twins(model):
     return model, copy.deepcopy(model)
 
 
-def entries(dealt_layer, name, of_all):
+def entries(sharded_layer, name, of_all):
     """What the rank should have of a tensor shaped like a parameter in one process."""
-    dealt = dealt_layer.dealt_entries(name)
-    return of_all if dealt is None else of_all[torch.from_numpy(dealt[0])]
+    sharded = sharded_layer.entries_of_rank(name)
+    return of_all if sharded is None else of_all[torch.from_numpy(sharded[0])]
 
 
-def check_gradients(dealt, whole, rtol=1e-4, atol=1e-5):
-    """Every gradient of the dealt model is that of the whole one, at what the rank has, and zero in padding."""
+def check_gradients(sharded, whole, rtol=1e-4, atol=1e-5):
+    """Every gradient of the sharded model is that of the whole one, at what the rank has, and zero in padding."""
     layers = dict(whole.named_modules())
     checked = 0
-    for path, one in dealt.named_modules():
+    for path, one in sharded.named_modules():
         for name, parameter in one.named_parameters(recurse=False):
             expected, found = getattr(layers[path], name).grad, parameter.grad
             assert found is not None, f"{path}.{name} has no gradient"
-            if hasattr(found, "full_tensor") and hasattr(one, "dealt_entries"):
+            if hasattr(found, "full_tensor") and hasattr(one, "entries_of_rank"):
                 assert not any(placement.is_partial() for placement in found.placements), f"{path}.{name}"
                 expected, found = entries(one, name, expected), found.to_local()
                 assert not found[expected.shape[0] :].any(), f"the padding of {path}.{name} has a gradient"
