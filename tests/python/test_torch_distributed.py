@@ -171,6 +171,24 @@ def test_a_row_wise_layer_takes_whole_inputs(ranks, activation, bias):
     ranks.run(_row_wise_of_whole_inputs, activation, bias)
 
 
+def _few_blocks():
+    there, empty = mesh(), sparsekiln.Layout([[0] * 8] * 8)
+    one_block = sparsekiln.Layout([[0] * 8] * 5 + [[0, 1, 0, 0, 0, 0, 0, 0]] + [[0] * 8] * 2)
+    for layout in (empty, one_block):
+        sharded, whole = twins(torch.nn.Sequential(*(BlockSparseLinear(64, 64, layout, 8) for _ in range(2))))
+        parallelize(sharded, there, {"0": ColwiseSparseParallel(), "1": RowwiseSparseParallel()})
+        both(sharded, whole, inputs(3, 64))
+        for shape in ((64,), (0, 64), (2, 0, 64)):
+            torch.testing.assert_close(sharded(inputs(*shape)), whole(inputs(*shape)))
+        state = sharded.state_dict()
+        assert state["0.weight_values"].shape == whole[0].weight_values.shape
+        sharded.load_state_dict(state)
+
+
+def test_ranks_without_blocks_and_batches_without_rows(ranks):
+    ranks.run(_few_blocks)
+
+
 def _work():
     one = layer(2048, 2048, 8, density=0.05)
     parallelize(one, mesh(), ColwiseSparseParallel())

@@ -142,13 +142,32 @@ def test_a_given_partition_stays():
     assert found["up"] is given and found["down"] is given
 
 
+def test_a_row_wise_layer_takes_the_partition_that_the_column_wise_one_was_given():
+    model, given = Mlp(), Partition.in_order(256, 2, 16)
+    for first in (ColwiseSparseParallel(partition=given), ColwiseSparseParallel(partition="a")):
+        found = partitions(model, {"up": first, "down": RowwiseSparseParallel()})
+        assert found["up"] is found["down"]
+    assert partitions(model, {"up": ColwiseSparseParallel(partition=given), "down": RowwiseSparseParallel()})["down"] is given
+
+
+def test_a_row_wise_layer_that_could_take_several_is_refused():
+    model = torch.nn.Sequential(layer(64, 64, seed=1), layer(64, 64, seed=2), layer(64, 64, seed=3))
+    plan = {"0": ColwiseSparseParallel(partition="a"), "1": ColwiseSparseParallel(partition="b"), "2": RowwiseSparseParallel()}
+    with pytest.raises(ValueError, match="2 may take the features of 0 and 1, which have other partitions; partition= would say"):
+        partitions(model, plan)
+
+
 @pytest.mark.parametrize(
     "plan, says",
     [
-        ({"down": RowwiseSparseParallel()}, "down takes sharded features, and the plan has no column-wise layer before it"),
+        ({"down": RowwiseSparseParallel()}, "down takes sharded features, and the plan has no column-wise layer for it"),
         (
             {"up": ColwiseSparseParallel(output_layouts=None), "narrow": RowwiseSparseParallel()},
             "up, narrow: .*256 features in units of 8, 204 features in",
+        ),
+        (
+            {"down": RowwiseSparseParallel(partition="a")},
+            "down takes sharded features, and the plan has no column-wise layer for it",
         ),
         ({"across": ColwiseSparseParallel()}, "No module's name fits 'across'; block-sparse layers are up, down, wide, narrow"),
         ({"up": ColwiseSparseParallel(), "u*": ColwiseSparseParallel()}, "up has two styles"),

@@ -73,58 +73,75 @@ def _match(name: str, pattern: str) -> tuple[str, ...] | None:
 
 def partitions_of_plan(layers: list[PlannedLayer], ranks: int) -> list[Partition]:
     """The partition of each layer."""
-    sharing = _groups(layers)
     partitions: dict[int, Partition] = {}
-    for group in sharing:
-        given = {one.style.partition for one in group if isinstance(one.style.partition, Partition)}
+    for group in _groups(layers):
         try:
-            partition = given.pop() if given else common_partition([one.side for one in group], ranks)
+            partition = _given(group) or common_partition([one.side for one in group], ranks)
         except ValueError as error:
             raise ValueError(f"{', '.join(one.name or 'the module' for one in group)}: {error}") from error
         partitions.update((id(one), partition) for one in group)
     return [partitions[id(one)] for one in layers]
 
 
+def _given(group: list[PlannedLayer]) -> Partition | None:
+    """The partition that a style has, rather than a name."""
+    return next((one.style.partition for one in group if isinstance(one.style.partition, Partition)), None)
+
+
 def _groups(layers: list[PlannedLayer]) -> list[list[PlannedLayer]]:
     """Layers that share a partition. It is never wrong to share one that need not be shared."""
     groups: list[list[PlannedLayer]] = []
-    named: dict[tuple[str, tuple[str, ...]], list[PlannedLayer]] = {}
-    of_outputs: list[list[PlannedLayer]] = []  # those that begin with a column-wise layer
-    waiting: list[PlannedLayer] = []
-
-    def start(one: PlannedLayer) -> list[PlannedLayer]:
-        groups.append([one])
-        return groups[-1]
+    by_key: dict[object, list[PlannedLayer]] = {}
+    waiting: list[PlannedLayer] = []  # row-wise layers that take what another one leaves
 
     for one in layers:
-        named_or_given = one.style.partition
-        if isinstance(named_or_given, str):
-            key = named_or_given, one.matched
-            if key in named:
-                named[key].append(one)
-            else:
-                named[key] = start(one)
-        elif isinstance(named_or_given, Partition) or not one.style.shares_features:
-            start(one)
-        elif isinstance(one.style, ColwiseSparseParallel):
-            group = next((group for group in of_outputs if group[0].parent == one.parent and _fits(one, group)), None)
-            if group is None:
-                of_outputs.append(start(one))
-            else:
-                group.append(one)
-        else:
+        chosen, column_wise = one.style.partition, isinstance(one.style, ColwiseSparseParallel)
+        if chosen is not None:
+            key = (chosen, one.matched) if isinstance(chosen, str) else chosen
+            group = by_key.get(key)
+        elif one.style.shares_features and not column_wise:
             waiting.append(one)
+            continue
+        else:
+            key, group = one.name, None
+            if one.style.shares_features:
+                group = next((beside for beside in groups if _leaves(beside, one.parent) and _fits(one, beside)), None)
+        if group is None:
+            groups.append([one])
+            by_key[key] = groups[-1]
+        else:
+            group.append(one)
     order = {id(one): number for number, one in enumerate(layers)}
     for one in waiting:
-        beside = [group for group in of_outputs if group[0].parent == one.parent and _fits(one, group)]
-        before = [group for group in of_outputs if order[id(group[0])] < order[id(one)]]
-        if not beside and not before:
+        beside = [group for group in groups if _leaves(group, one.parent) and _fits(one, group)]
+        before = [group for group in groups if _leaves(group) and order[id(group[0])] < order[id(one)]]
+        if len(beside) > 1:
+            names = " and ".join(group[0].name for group in beside)
             raise ValueError(
-                f"{one.name or 'the module'} takes sharded features, and the plan has no column-wise layer before it that leaves them "
-                "sharded; input_layouts=Replicate(), or partition= of the layer that they come from, would work"
+                f"{one.name} may take the features of {names}, which have other partitions; partition= would say which"
             )
-        (beside[0] if beside else before[-1]).append(one)
+        if beside or before:
+            (beside or before)[-1].append(one)
+        else:
+            raise ValueError(_NO_LAYER_BEFORE.format(one.name or "the module"))
+    for group in groups:
+        if not _leaves(group) and _given(group) is None and any(one.style.shares_features for one in group):
+            raise ValueError(_NO_LAYER_BEFORE.format(group[0].name or "the module"))
     return groups
+
+
+_NO_LAYER_BEFORE = (
+    "{} takes sharded features, and the plan has no column-wise layer for it that leaves them sharded; input_layouts=Replicate(), "
+    "or the partition= of the layer that they come from, would work"
+)
+
+
+def _leaves(group: list[PlannedLayer], parent: str | None = None) -> bool:
+    """Whether a column-wise layer, of this parent if one is given, leaves features sharded."""
+    return any(
+        one.style.shares_features and isinstance(one.style, ColwiseSparseParallel) and parent in (None, one.parent)
+        for one in group
+    )
 
 
 def _fits(one: PlannedLayer, group: list[PlannedLayer]) -> bool:
