@@ -30,7 +30,7 @@ class Processes:
         self.world, self._running = world, []
         self._start()
 
-    def run(self, function, *arguments, timeout=55):
+    def run(self, function, *arguments, timeout=200):
         """What each rank returns; AssertionError with the traceback if one raises, or does not answer in time."""
         if not self._running:
             self._start()
@@ -58,7 +58,7 @@ class Processes:
             process.start()
             self._running.append((process, mine))
         for rank, (_, connection) in enumerate(self._running):
-            assert connection.poll(120) and connection.recv() == "ready", f"rank {rank} of {self.world} does not start"
+            assert connection.poll(300) and connection.recv() == "ready", f"rank {rank} of {self.world} does not start"
 
     def stop(self, kindly=False):
         for process, connection in self._running:

@@ -31,22 +31,22 @@ F = torch.nn.functional
 
 
 @pytest.fixture(scope="module")
-def _two():
+def two():
     processes = Processes(2)
     yield processes
     processes.stop(kindly=True)
 
 
 @pytest.fixture(scope="module")
-def _four():
+def four():
     processes = Processes(4)
     yield processes
     processes.stop(kindly=True)
 
 
 @pytest.fixture(params=[2, 4])
-def ranks(request, _two, _four):
-    return _two if request.param == 2 else _four
+def ranks(request, two, four):
+    return two if request.param == 2 else four
 
 
 def mesh():
@@ -212,8 +212,8 @@ def _autocast():
     torch.testing.assert_close(y, expected, rtol=0.05, atol=0.05)
 
 
-def test_autocast(_two):
-    _two.run(_autocast)
+def test_autocast(two):
+    two.run(_autocast)
 
 
 def _compiled():
@@ -228,8 +228,8 @@ def _compiled():
     check_gradients(sharded, whole)
 
 
-def test_torch_compile_takes_it_as_one_graph(_two):
-    _two.run(_compiled)
+def test_torch_compile_takes_it_as_one_graph(two):
+    two.run(_compiled)
 
 
 def _copies():
@@ -241,8 +241,8 @@ def _copies():
         torch.testing.assert_close(sharded(x), whole(x), rtol=1e-4, atol=1e-5)
 
 
-def test_copies_and_inference_mode(_two):
-    _two.run(_copies)
+def test_copies_and_inference_mode(two):
+    two.run(_copies)
 
 
 # ---- DTensors, sequences ----
@@ -388,8 +388,8 @@ def _weights_of_rank_0():
     assert torch.equal(other.bias.to_local()[: other.out_features], layer(64, 64, 8).bias[other.features] + rank)
 
 
-def test_all_ranks_have_the_weights_of_rank_0_or_their_own(_two):
-    _two.run(_weights_of_rank_0)
+def test_all_ranks_have_the_weights_of_rank_0_or_their_own(two):
+    two.run(_weights_of_rank_0)
 
 
 def test_the_example_of_the_documentation_runs(tmp_path):

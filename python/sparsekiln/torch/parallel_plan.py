@@ -95,6 +95,7 @@ def _groups(layers: list[PlannedLayer]) -> list[list[PlannedLayer]]:
     waiting: list[PlannedLayer] = []  # row-wise layers that take what another one leaves
 
     for one in layers:
+        key: object
         chosen, column_wise = one.style.partition, isinstance(one.style, ColwiseSparseParallel)
         if chosen is not None:
             key = (chosen, one.matched) if isinstance(chosen, str) else chosen

@@ -1,7 +1,7 @@
 """ShardedBlockSparseLinear: what BlockSparseLinear becomes when its blocks are sharded over the ranks of a mesh."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -81,6 +81,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
 
     sharding: Sharding
     whole_features: tuple[int, int]  #: out and in, of all ranks together
+    most_features: int  #: of the sharded ones, that any rank has
 
     @property
     def partition(self) -> Partition:
@@ -114,7 +115,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
         bias = None if self.bias is None else _local(self.bias)[: self.out_features]
         y = self._product(whole_input(x, how.mesh, how.input_layout), bias, self.activation)
         if not is_shard_of_features(how.output_layout):
-            return gather_features(y, how.mesh, how.most_features(), self.feature_places, how.output_layout, how.use_local_output)
+            return gather_features(y, how.mesh, self.most_features, self.feature_places, how.output_layout, how.use_local_output)
         if how.use_local_output:
             return y
         return DTensor.from_local(y, how.mesh, [Shard(y.dim() - 1)], run_check=False)
@@ -155,38 +156,32 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
 
     # ---- what needs all blocks ----
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         raise RuntimeError(
             f"{what} needs all blocks of the layer, which are sharded over {self.partition.ranks} ranks; do it before parallelize"
         )
 
     def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
         self._refuse("relayout")
-        raise AssertionError
 
     def to_dense(self) -> Tensor:
         self._refuse("the dense weight")
-        raise AssertionError
 
     def to_bsr(self) -> Tensor:
         self._refuse("the BSR tensor of the weight")
-        raise AssertionError
 
     @property
     def weight(self) -> Tensor:
         self._refuse("the weight as one tensor")
-        raise AssertionError
 
     def reset_parameters(self) -> None:
         self._refuse("an initialiser")
 
     def present_taps(self) -> Tensor | None:
         self._refuse("an initialiser")  # which asks for them, and would count the inputs of this rank alone
-        raise AssertionError
 
     def output_blocks(self, device: Any = None) -> Tensor:
         self._refuse("a norm of the weights")
-        raise AssertionError
 
     def extra_repr(self) -> str:
         out, into = self.whole_features
@@ -200,6 +195,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
     def _become(self, sharding: Sharding) -> None:
         """Keeps the part of this rank, of a BlockSparseLinear that has all."""
         self.sharding, self.whole_features = sharding, (self.out_features, self.in_features)
+        self.most_features = sharding.most_features()
         features, rank = int(sharding.features_of(self._rank).size), self._rank
         if sharding.shards_inputs:
             self.in_features = features
@@ -211,14 +207,14 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
         if self.bias is not None and sharding.shards_inputs:
             self._replace("bias", self.bias.detach(), Replicate())
         elif self.bias is not None:
-            self._replace("bias", _padded(self.bias.detach(), sharding.features_of(rank), sharding.most_features()), Shard(0))
+            self._replace("bias", _padded(self.bias.detach(), sharding.features_of(rank), self.most_features), Shard(0))
         for name in ("crow_indices", "col_indices"):
             del self._buffers[name]
         self.register_buffer("feature_places", torch.zeros(0, dtype=torch.int64, device=values.device), persistent=False)
         self._take(sharding.layout_of(rank))
 
     def _replace(self, name: str, local: Tensor, placement: Placement) -> None:
-        trained = self._parameters[name].requires_grad
+        trained = getattr(self, name).requires_grad
         whole = DTensor.from_local(local, self.sharding.mesh, [placement], run_check=False)
         self.register_parameter(name, torch.nn.Parameter(whole, requires_grad=trained))
 
@@ -231,7 +227,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
         how = self.sharding
         if how.shards_inputs:
             return self.features
-        places, width = np.zeros(how.side.features, np.int64), how.most_features()
+        places, width = np.zeros(how.side.features, np.int64), self.most_features
         for rank in range(how.partition.ranks):
             mine = how.features_of(rank)
             places[mine] = rank * width + np.arange(mine.size)
