@@ -343,6 +343,23 @@ def test_a_checkpoint_of_one_process_continues_in_fully_sharded_ones(four, tmp_p
     check_continues(four.run(_fsdp_load, tmp_path)[0], expected)
 
 
+def _hsdp(folder):
+    there = init_device_mesh("cpu", (1, 2, 2), mesh_dim_names=("replicas", "shards", "tp"))
+    model = parallelize(transformer(), there["tp"], TRANSFORMER_PLAN)
+    fully_shard(model, mesh=there["replicas", "shards"])
+    assert model.blocks[0].up.weight_values.device_mesh.ndim == 3
+    dcp.save(model.state_dict(), checkpoint_id=folder)
+
+
+def test_a_checkpoint_of_replicas_of_shards_loads_in_one_process(four, tmp_path):
+    four.run(_hsdp, tmp_path)
+    model, expected = twins(transformer())
+    state = zeroed(model).state_dict()
+    dcp.load(state, checkpoint_id=tmp_path)
+    model.load_state_dict(state)
+    assert torch.equal(model(tokens()), expected(tokens()))
+
+
 def _fsdp_of_the_rest():
     there = grid()
     sharded, whole = twins(transformer())

@@ -105,10 +105,13 @@ class RankEntries(torch.Tensor):
 
 
 def _first_of_local_part(source: DTensor) -> int:
-    """With FSDP beside: the first entry that this process has, of those of its rank among the layer's."""
+    """With FSDP beside: the first entry that this process has, of those of its rank among the layer's.
+
+    The last dimension of the mesh is that of the layer; along one of the others FSDP cuts what a rank has into equal ranges.
+    """
     mesh = source.device_mesh
-    if mesh.ndim == 1:
-        return 0
-    parts = mesh.size(0)
-    of_rank = source.shape[0] // mesh.size(1)
-    return mesh.get_local_rank(0) * -(-of_rank // parts)
+    of_rank, first = source.shape[0] // mesh.size(mesh.ndim - 1), 0
+    for dim, placement in enumerate(source.placements[:-1]):
+        if not placement.is_replicate():
+            first += mesh.get_local_rank(dim) * -(-of_rank // mesh.size(dim))
+    return first
