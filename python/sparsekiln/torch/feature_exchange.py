@@ -1,6 +1,10 @@
-"""How features move between the ranks of a mesh: by redistribution of DTensors, which knows the gradients and the backend."""
+"""How features move between the ranks of a mesh, with their gradients: by functional collectives where all ranks have all rows, and
+by redistribution of DTensors, which costs more time on the host, where they do not."""
+
+from typing import Any
 
 import torch
+import torch.distributed._functional_collectives as collectives
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
@@ -24,15 +28,40 @@ def normalised(placement: Placement, dims: int) -> Placement:
     return Shard(placement.dim % dims)
 
 
+class _Sum(torch.autograd.Function):
+    """The sum over the ranks, each of which computes the same with it: its gradient is that of each term."""
+
+    @staticmethod
+    def forward(ctx: Any, term: Tensor, mesh: DeviceMesh) -> Tensor:
+        return collectives.wait_tensor(collectives.all_reduce(term.contiguous(), "sum", mesh))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+class _SumOfGradients(torch.autograd.Function):
+    """The tensor itself, of which each rank computes something else: its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mesh: DeviceMesh) -> Tensor:
+        ctx.mesh = mesh
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return _Sum.apply(gradients[0], ctx.mesh), None
+
+
 def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
     """x with all of its rows and features, on every rank. Each rank computes a part of its gradient: backward adds them."""
     if isinstance(x, DTensor) and x.placements[0].is_replicate():
-        x, placement = x.to_local(), Replicate()  # as a tensor, so that its gradient is whole
+        x, placement = x.to_local(), Replicate()
     if not isinstance(x, DTensor):
+        if isinstance(placement, Replicate):
+            return _SumOfGradients.apply(x, mesh)
         x = DTensor.from_local(x, mesh, [normalised(placement, x.dim())], run_check=False)
-    if not x.placements[0].is_replicate():
-        x = x.redistribute(mesh, [Replicate()])
-    return x.to_local(grad_placements=[Partial()])
+    return x.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
 
 
 def gather_features(y: Tensor, mesh: DeviceMesh, width: int, order: Tensor, placement: Placement, as_local: bool) -> Tensor:
@@ -49,14 +78,20 @@ def gather_features(y: Tensor, mesh: DeviceMesh, width: int, order: Tensor, plac
     return _result(gathered.to_local().index_select(last, order), gathered, placement, as_local)
 
 
-def sum_over_ranks(y: Tensor, mesh: DeviceMesh, placement: Placement) -> DTensor:
-    """The sum of y over the ranks: whole on each, or sharded as `placement` says."""
+def sum_over_ranks(y: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
+    """The sum of y over the ranks: whole on each, as a tensor, or a DTensor that is sharded as `placement` says."""
+    if isinstance(placement, Replicate):
+        return _Sum.apply(y, mesh)
     return DTensor.from_local(y, mesh, [Partial()], run_check=False).redistribute(mesh, [normalised(placement, y.dim())])
 
 
-def result_of(y: Tensor, like: DTensor, as_local: bool) -> Tensor:
-    """y, which was computed row by row from the local part of `like`, with its placement."""
-    return _result(y, like, like.placements[0], as_local)
+def result_of(y: Tensor, summed: Tensor, mesh: DeviceMesh, as_local: bool) -> Tensor:
+    """y, which was computed row by row from what this rank has of the sum, with its placement."""
+    if as_local:
+        return y
+    if not isinstance(summed, DTensor):
+        return DTensor.from_local(y, mesh, [Replicate()], run_check=False)
+    return _result(y, summed, summed.placements[0], False)
 
 
 def _result(y: Tensor, like: DTensor, placement: Placement, as_local: bool) -> Tensor:

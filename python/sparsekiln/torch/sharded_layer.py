@@ -128,14 +128,14 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
         else:
             x = whole_input(x, how.mesh, how.input_layout).index_select(-1, self.feature_places)
         summed = sum_over_ranks(self._product(x, None, "none"), how.mesh, how.output_layout)
-        y = summed.to_local()
+        y = _local(summed)
         if self.bias is not None:
             bias = _local(self.bias)
-            if not summed.placements[0].is_replicate():  # each rank has other rows, and a part of the gradient
+            if isinstance(summed, DTensor):  # each rank has other rows, and a part of the gradient
                 bias = whole_input(bias, how.mesh, Replicate())
             y = y + bias.to(y.dtype)
         y = y if self.activation == "none" else ACTIVATIONS[self.activation](y)
-        return result_of(y, summed, how.use_local_output)
+        return result_of(y, summed, how.mesh, how.use_local_output)
 
     def _is_sharded(self, x: Tensor) -> bool:
         """Whether x has the features of this rank alone."""
@@ -305,9 +305,9 @@ def _padded(tensor: Tensor, numbers: Numbers, length: int) -> Tensor:
     return result
 
 
-def _local(parameter: Tensor) -> Tensor:
-    """What this rank has of a parameter; with FSDP or DDP beside, during a forward pass."""
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+def _local(tensor: Tensor) -> Tensor:
+    """What this rank has of it; of a parameter with FSDP or DDP beside, during a forward pass."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _like(whole: Tensor, target: DTensor) -> DTensor:
