@@ -245,6 +245,49 @@ def test_copies_and_inference_mode(two):
     two.run(_copies)
 
 
+def _second_derivatives(plan):
+    sharded, whole = twins(Mlp())
+    parallelize(sharded, mesh(), plan)
+    found = []
+    for model in (sharded, whole):
+        x = inputs(4, 96).requires_grad_()
+        (first,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x)
+        found += [first.detach(), second]
+    torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1], found[3], rtol=1e-3, atol=1e-3)
+
+
+GATHERED_PLAN = {
+    "up": ColwiseSparseParallel(output_layouts=Replicate()), "down": RowwiseSparseParallel(input_layouts=Replicate()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", [MLP_PLAN, GATHERED_PLAN], ids=["sharded", "gathered"])
+def test_second_derivatives(two, plan):
+    two.run(_second_derivatives, plan)
+
+
+def _second_derivatives_of_rows(plan):
+    sharded = parallelize(Mlp(), mesh(), plan)
+    x = inputs(4, 96).requires_grad_()
+    (first,) = torch.autograd.grad(sharded(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.square().sum().backward()
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"down": RowwiseSparseParallel(input_layouts=Replicate(), output_layouts=Shard(0)), "wide": ColwiseSparseParallel(input_layouts=Shard(0), output_layouts=Replicate())},
+        {"up": ColwiseSparseParallel(output_layouts=Shard(0)), "down": RowwiseSparseParallel(input_layouts=Shard(0))},
+    ],
+    ids=["row-wise", "column-wise"],
+)  # fmt: skip
+def test_second_derivatives_where_rows_are_sharded_are_refused(two, plan):
+    two.run(_second_derivatives_of_rows, plan)
+
+
 # ---- DTensors, sequences ----
 
 

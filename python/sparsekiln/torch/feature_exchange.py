@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed._functional_collectives as collectives
+from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
@@ -33,11 +34,12 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, term: Tensor, mesh: DeviceMesh) -> Tensor:
+        ctx.mesh = mesh
         return collectives.wait_tensor(collectives.all_reduce(term.contiguous(), "sum", mesh))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None
+        return _SumOfGradients.apply(gradients[0], ctx.mesh), None
 
 
 class _SumOfGradients(torch.autograd.Function):
@@ -53,6 +55,19 @@ class _SumOfGradients(torch.autograd.Function):
         return _Sum.apply(gradients[0], ctx.mesh), None
 
 
+class _OfFirstOrder(torch.autograd.Function):
+    """The tensor itself. A second derivative is refused: that of a DTensor that was made of a part of a sum would be wrong."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
 def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
     """x with all of its rows and features, on every rank. Each rank computes a part of its gradient: backward adds them."""
     if isinstance(x, DTensor) and x.placements[0].is_replicate():
@@ -61,7 +76,7 @@ def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
         if isinstance(placement, Replicate):
             return _SumOfGradients.apply(x, mesh)
         x = DTensor.from_local(x, mesh, [normalised(placement, x.dim())], run_check=False)
-    return x.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
+    return _OfFirstOrder.apply(x.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()]))
 
 
 def gather_features(y: Tensor, mesh: DeviceMesh, width: int, order: Tensor, placement: Placement, as_local: bool) -> Tensor:
@@ -82,6 +97,7 @@ def sum_over_ranks(y: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
     """The sum of y over the ranks: whole on each, as a tensor, or a DTensor that is sharded as `placement` says."""
     if isinstance(placement, Replicate):
         return _Sum.apply(y, mesh)
+    y = _OfFirstOrder.apply(y)
     return DTensor.from_local(y, mesh, [Partial()], run_check=False).redistribute(mesh, [normalised(placement, y.dim())])
 
 
