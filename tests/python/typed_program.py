@@ -18,6 +18,9 @@ from sparsekiln.torch import (
     sparsify_, weight_norm,
 )  # fmt: skip
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
 
 def kernels(layout: sk.Layout) -> npt.NDArray[np.float32]:
     kernel = sk.compile(layout, block=(16, 16), batch=sk.up_to(64), dtype=np.float32, target="cpu")
@@ -85,6 +88,21 @@ def convolutions() -> torch.Tensor:
     if TYPE_CHECKING:
         up.from_convolution(dense)  # type: ignore[operator]
     return y.sum() + conv.dense_weight().sum()
+
+
+def sharded(model: torch.nn.Module, mesh: DeviceMesh) -> int:
+    from sparsekiln.torch import ColwiseSparseParallel, Partition, RowwiseSparseParallel, parallelize
+    from sparsekiln.torch.parallel import ShardedBlockSparseLinear, local_state, whole_state
+
+    shared = Partition.in_order(64, mesh.size(), 16)
+    parallelize(model, mesh, {"0": ColwiseSparseParallel(group=16, partition=shared), "2": RowwiseSparseParallel(partition=shared)})
+    layer = parallelize(BlockSparseLinear(64, 64, np.eye(2)), mesh, ColwiseSparseParallel(use_local_output=True))
+    assert isinstance(layer, ShardedBlockSparseLinear)
+    state = local_state(whole_state(model, {"state": {}}))
+    if TYPE_CHECKING:
+        parallelize(model, mesh, "0")  # type: ignore[arg-type]
+        ColwiseSparseParallel(groups=16)  # type: ignore[call-arg]
+    return layer.partition.units + layer.whole_layout.blocks + layer.features.shape[0] + len(state)
 
 
 def masked(model: torch.nn.Module) -> str:

@@ -6,6 +6,8 @@
     print(sparsify_(model, density=0.1, block=32, where="encoder.*"))
 """
 
+from typing import TYPE_CHECKING, Any
+
 try:
     import torch
 except ModuleNotFoundError as error:
@@ -37,6 +39,12 @@ from .surgery import sparsify_
 from .team import share_threads as _share_threads
 from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
 
+if TYPE_CHECKING:
+    from .parallel import ColwiseSparseParallel as ColwiseSparseParallel
+    from .parallel import Partition as Partition
+    from .parallel import RowwiseSparseParallel as RowwiseSparseParallel
+    from .parallel import parallelize as parallelize
+
 __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
@@ -45,3 +53,12 @@ __all__ = [
 ]  # fmt: skip
 
 _share_threads()
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch.distributed.tensor, which takes PyTorch a second to load."""
+    if name in ("ColwiseSparseParallel", "Partition", "RowwiseSparseParallel", "parallelize"):
+        from . import parallel
+
+        return getattr(parallel, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
