@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +18,8 @@ struct HttpAnswer {
 };
 
 /// Asks HTTP and HTTPS servers, through the system's libcurl, which is loaded when the first client is made.
-/// Certificates are checked as that library is set up. Redirections are not followed. Thread-safe.
+/// Certificates are checked as that library is set up. Redirections are
+/// not followed; proxies are those of the environment. Thread-safe, but not for a forked child.
 class HttpClient {
  public:
   /// The client of this process; null where there is no libcurl, and `why` then says so.
@@ -29,7 +29,7 @@ class HttpClient {
   /// The body of what is at a URL, as far as it has at most `most_bytes`: more count as no answer.
   [[nodiscard]] virtual HttpAnswer get(const std::string& url, std::chrono::milliseconds patience,
                                        std::size_t most_bytes) = 0;
-  /// Stores a body there. Gives up soon after `*cancelled` has become true.
+  /// Stores a body there. Gives up 20 ms after `*cancelled` has become true.
   [[nodiscard]] virtual HttpAnswer put(const std::string& url, std::span<const std::byte> body,
                                        std::chrono::milliseconds patience,
                                        const std::atomic<bool>& cancelled) = 0;

@@ -20,19 +20,18 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// How long a request may take.
+/// How long a GET may take.
 constexpr milliseconds kPatience{400};
-/// What all requests of a process may lose together. An answer is worth waiting for, but only so long.
+/// What all GETs of a process may lose together; this much of each miss is for nothing.
 constexpr milliseconds kMostLost{500};
-constexpr milliseconds kWorthWaiting{40};
+constexpr milliseconds kFree{10};
 /// How long the server is left alone after a request that failed; twice as long after the next.
 constexpr milliseconds kFirstPause{1000};
 constexpr milliseconds kLongestPause{60000};
 /// What the end of a process may wait for what is being sent.
 constexpr milliseconds kLastWait{300};
-constexpr std::size_t kMostBytes = std::size_t{256} << 20;  // of an entry
-constexpr std::size_t kMostQueued = std::size_t{64} << 20;  // that wait to be sent
-/// Requests in the background, which no caller waits for.
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;  // of an entry, and of all that wait to be sent
+/// How long a PUT may take, for which no caller waits.
 constexpr milliseconds kSending{10000};
 
 std::string variable(const char* name) {
@@ -40,39 +39,59 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-bool is_url(const std::string& url) { return url.starts_with("http://") || url.starts_with("https://"); }
-
-/// How much time requests have lost, and whether to ask again.
+/// How much time GETs have lost, and whether to ask again.
 class LostTime {
  public:
-  /// How long the next request may take; 0: there is to be none.
+  /// How long the next GET may take; 0: there is to be none.
   [[nodiscard]] milliseconds left() {
     const std::lock_guard lock(mutex_);
     if (Clock::now() < next_) return milliseconds{0};
     return std::max(std::min(kPatience, kMostLost - lost_), milliseconds{0});
   }
-  void spent(Clock::duration time, bool failed) {
-    const auto ms = std::chrono::duration_cast<milliseconds>(time);
+  /// Whether the server is left alone for a while.
+  [[nodiscard]] bool pauses() {
     const std::lock_guard lock(mutex_);
-    lost_ += failed ? ms : std::max(ms - kWorthWaiting, milliseconds{0});
-    if (!failed) {
-      pause_ = kFirstPause;
-      return;
-    }
+    return Clock::now() < next_;
+  }
+  void missed(Clock::duration time) { add(std::max(in_ms(time) - kFree, milliseconds{0})); }
+  /// Also by an entry that is not believed.
+  void failed(Clock::duration time) {
+    add(in_ms(time));
+    const std::lock_guard lock(mutex_);
     next_ = Clock::now() + pause_;
     pause_ = std::min(2 * pause_, kLongestPause);
   }
-  [[nodiscard]] bool is_over() {
-    const std::lock_guard lock(mutex_);
-    return lost_ >= kMostLost;
-  }
 
  private:
+  static milliseconds in_ms(Clock::duration time) { return std::chrono::duration_cast<milliseconds>(time); }
+  void add(milliseconds time) {
+    const std::lock_guard lock(mutex_);
+    lost_ += time;
+  }
+
   std::mutex mutex_;
   milliseconds lost_{0};
   milliseconds pause_ = kFirstPause;
   Clock::time_point next_;
 };
+
+/// Why a URL is none for a shared level; empty where it is one. Names are appended to it, so it ends with a
+/// path; and its name and password are found whatever is in them.
+std::string refusal_of(const std::string& url) {
+  const std::size_t scheme = url.starts_with("https://") ? 8 : url.starts_with("http://") ? 7 : 0;
+  if (scheme == 0) return "SPARSEKILN_REMOTE begins with neither http:// nor https://";
+  if (url.find_first_of("?# \t\r\n") != std::string::npos)
+    return "SPARSEKILN_REMOTE has a blank, a ? or a #, which a folder's URL has not; in a password they are "
+           "%20, "
+           "%3F and %23";
+  const std::size_t slash = std::min(url.find('/', scheme), url.size());
+  const auto ats = std::count(url.begin(), url.end(), '@');
+  if (ats > 1 || (ats == 1 && url.find('@') > slash))
+    return "SPARSEKILN_REMOTE has an @ that does not end a name and password; elsewhere it is %40, and / in "
+           "a "
+           "password %2F";
+  return "";
+}
 
 }  // namespace
 
@@ -121,8 +140,33 @@ struct Remote::State {
     remember(answer.status == 0 ? answer.problem : fmt::format("the server answers {}", answer.status));
   }
 
-  /// Sends what is queued, until the end. A server that fails once is sent nothing more.
-  void run() {
+  /// The payload that the server has and that is believed. Counts everything else, and the time it took.
+  std::optional<std::vector<std::byte>> ask(const Identity& identity, milliseconds patience_left) {
+    const auto begin = Clock::now();
+    const HttpAnswer answer = client->get(url_of(remote_name(identity)), patience_left, kMostBytes);
+    if (answer.status == 404 || answer.status == 403) {  // the second where listing a bucket is not allowed
+      ++misses;
+      lost.missed(Clock::now() - begin);
+      return std::nullopt;
+    }
+    if (answer.status != 200) {
+      fail(answer);
+      lost.failed(Clock::now() - begin);
+      return std::nullopt;
+    }
+    std::string why;
+    auto payload = unseal(identity, answer.body, settings.keys, settings.believes_unsigned, why);
+    if (!payload) {
+      ++refused;
+      remember(why);
+      lost.failed(Clock::now() - begin);
+    }
+    return payload;
+  }
+
+  /// Sends what is queued, until the end. A server that fails once is sent nothing more, but for an entry
+  /// that is too large for it.
+  void run() noexcept try {
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [&] { return ends || !queue.empty(); });
@@ -134,6 +178,7 @@ struct Remote::State {
       busy = true;
       lock.unlock();
       const HttpAnswer answer = client->put(url_of(next.name), next.bytes, kSending, cancelled);
+      constexpr long kTooLarge = 413;
       const bool done = answer.status >= 200 && answer.status < 300;
       if (done)
         ++sent;
@@ -141,9 +186,15 @@ struct Remote::State {
         fail(answer);
       lock.lock();
       busy = false;
-      sends = sends && done;
+      sends = sends && (done || answer.status == kTooLarge);
       changed.notify_all();
     }
+  } catch (const std::exception&) {  // no memory, so nothing more is sent
+    const std::lock_guard lock(mutex);
+    sends = busy = false;
+    queue.clear();
+    queued = 0;
+    changed.notify_all();
   }
 };
 
@@ -176,10 +227,13 @@ std::shared_ptr<Remote> Remote::from_environment(std::string& complaint) {
     complaint = fmt::format("the shared level of the cache is not used: {}", why);
     return nullptr;
   };
-  if (!is_url(settings.url)) return refuse("SPARSEKILN_REMOTE begins with neither http:// nor https://");
+  if (const std::string why = refusal_of(settings.url); !why.empty()) return refuse(why);
   settings.believes_unsigned = variable("SPARSEKILN_REMOTE_UNSIGNED") == "1";
   try {
-    if (const std::string file = variable("SPARSEKILN_REMOTE_KEY"); !file.empty())
+    const std::string file = variable("SPARSEKILN_REMOTE_KEY");
+    if (file.find("-key-1 ") != std::string::npos)
+      return refuse("SPARSEKILN_REMOTE_KEY holds a key; it names a file that does");
+    if (!file.empty())
       settings.keys = Keys::read(file);
     else if (!settings.believes_unsigned)
       return refuse(
@@ -198,24 +252,22 @@ std::shared_ptr<Remote> Remote::from_environment(std::string& complaint) {
 std::optional<std::vector<std::byte>> Remote::get(
     const Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept) {
   const milliseconds patience = state_->lost.left();
-  if (patience <= milliseconds{0}) return std::nullopt;
+  if (patience <= milliseconds{0} || state_->process != ::getpid() || state_->cancelled) return std::nullopt;
   const auto begin = Clock::now();
-  const HttpAnswer answer = state_->client->get(state_->url_of(remote_name(identity)), patience, kMostBytes);
-  const bool failed = answer.status != 200 && answer.status != 404;
-  state_->lost.spent(Clock::now() - begin, failed);
-  if (failed) state_->fail(answer);
-  if (answer.status == 404) ++state_->misses;
-  if (answer.status != 200) return std::nullopt;
-  std::string why;
-  auto payload =
-      unseal(identity, answer.body, state_->settings.keys, state_->settings.believes_unsigned, why);
-  if (!payload) {
-    ++state_->refused;
-    state_->remember(why);
+  std::optional<std::vector<std::byte>> payload;
+  try {
+    payload = state_->ask(identity, patience);
+  } catch (const std::exception&) {  // no memory for what the server has
+    state_->remember("there is no memory for what the server has");
+    ++state_->failures;
+    state_->lost.failed(Clock::now() - begin);
     return std::nullopt;
   }
+  const auto took = Clock::now() - begin;
+  if (!payload) return std::nullopt;
   if (!accept(*payload)) {  // it was made by another NVRTC, say
     ++state_->misses;
+    state_->lost.missed(took);
     return std::nullopt;
   }
   ++state_->hits;
@@ -223,18 +275,17 @@ std::optional<std::vector<std::byte>> Remote::get(
 }
 
 void Remote::put(const Identity& identity, std::span<const std::byte> payload) {
-  if (!signs() || state_->process != ::getpid() || state_->lost.is_over()) return;
-  State::Sending sending{remote_name(identity), seal(identity, payload, state_->settings.keys)};
-  const std::lock_guard lock(state_->mutex);
-  if (!state_->sends || state_->queued + sending.bytes.size() > kMostQueued) return;
-  state_->queued += sending.bytes.size();
-  state_->queue.push_back(std::move(sending));
+  if (!sends() || state_->process != ::getpid() || state_->lost.pauses()) return;
+  if (payload.size() > kMostBytes) return;
   try {
+    State::Sending sending{remote_name(identity), seal(identity, payload, state_->settings.keys)};
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->sends || state_->ends || state_->queued + sending.bytes.size() > kMostBytes) return;
     if (!state_->thread.joinable()) state_->thread = std::thread([this] { state_->run(); });
-  } catch (const std::system_error&) {  // no thread, so nothing is sent
-    state_->sends = false;
-    state_->queue.clear();
-    state_->queued = 0;
+    state_->queued += sending.bytes.size();
+    state_->queue.push_back(std::move(sending));
+  } catch (const std::exception&) {  // no memory, or no thread: it is not sent
+    return;
   }
   state_->changed.notify_all();
 }
@@ -255,18 +306,15 @@ std::string Remote::problem() const {
   return state_->problem;
 }
 
-bool Remote::signs() const { return state_->settings.keys.signs() || state_->settings.believes_unsigned; }
+bool Remote::sends() const { return state_->settings.keys.signs() || state_->settings.believes_unsigned; }
+
+bool Remote::believes_unsigned() const { return state_->settings.believes_unsigned; }
 
 std::string without_secrets(const std::string& url) {
   const std::size_t scheme = url.find("://");
+  const std::size_t at = url.rfind('@');
   if (scheme == std::string::npos) return "";
-  const std::size_t begin = scheme + 3;
-  const std::size_t end = std::min(url.find_first_of("/?#", begin), url.size());
-  const std::size_t at = url.rfind('@', end);
-  const std::string host = at == std::string::npos || at < begin ? url.substr(begin, end - begin)
-                                                                 : url.substr(at + 1, end - at - 1);
-  const std::size_t query = std::min(url.find_first_of("?#", end), url.size());
-  return url.substr(0, begin) + host + url.substr(end, query - end);
+  return at == std::string::npos ? url : url.substr(0, scheme + 3) + url.substr(at + 1);
 }
 
 }  // namespace sparsekiln::cache

@@ -17,9 +17,10 @@
 namespace sparsekiln::cache {
 
 /// A shared level of the cache, asked after the folder: an HTTP or HTTPS server that answers GET and PUT,
-/// such as nginx with WebDAV or bazel-remote. Thread-safe. It never throws, and never costs a process more
-/// than about a second in all: requests have time-outs, after one that failed the server is left alone for a
-/// while, and for good once the process has lost too much time. docs/cache.md says what is trusted.
+/// such as nginx with WebDAV or bazel-remote. Thread-safe; a forked child does without it. What the server
+/// does throws nothing, and costs a process less than a second in all: a GET has a time-out, after a failure
+/// the server is left alone for a while, and for good once GETs have lost too much time. docs/cache.md says
+/// what is trusted.
 class Remote {
  public:
   struct Settings {
@@ -42,8 +43,8 @@ class Remote {
   /// can use it. Everything else is a miss.
   [[nodiscard]] std::optional<std::vector<std::byte>> get(
       const Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept);
-  /// Sends an entry to the server, in the background: if there is a key that signs, or the server's entries
-  /// are believed unsigned.
+  /// Sends an entry to the server, in the background, where sends(). It must have been made here: it is
+  /// signed.
   void put(const Identity& identity, std::span<const std::byte> payload);
   /// Returns when everything was sent or given up.
   void wait();
@@ -60,14 +61,17 @@ class Remote {
   [[nodiscard]] const std::string& place() const;
   /// Why the last request failed, or an entry was not believed; empty if none was.
   [[nodiscard]] std::string problem() const;
-  [[nodiscard]] bool signs() const;
+  /// Whether what is compiled here is sent.
+  [[nodiscard]] bool sends() const;
+  [[nodiscard]] bool believes_unsigned() const;
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-/// A URL without name and password: "https://…@host/x" becomes "https://host/x".
+/// A URL without name and password: "https://…@host/x" becomes "https://host/x". Nothing before the last @ is
+/// shown.
 [[nodiscard]] std::string without_secrets(const std::string& url);
 
 /// The name of an entry on a server: 64 hexadecimal digits, as bazel-remote wants.

@@ -11,9 +11,10 @@ namespace sparsekiln::cache {
 
 // What lies on a server:
 //
-//  sealed    := magic kind signature entry
+//  sealed    := magic kind key signature entry
 //  magic     := "SKSEALED"
 //  kind      := one byte: 1 signed, 0 not
+//  key       := the first 8 bytes of the public key: which one to try; zeros if not signed
 //  signature := 64 bytes, Ed25519 of context and entry; zeros if not signed
 //  entry     := as in the folder (entry.cpp), with its identity
 //
@@ -24,7 +25,9 @@ namespace {
 
 constexpr std::string_view kMagic = "SKSEALED";
 constexpr std::string_view kContext = "sparsekiln remote entry 1\n";
-constexpr std::size_t kHeader = kMagic.size() + 1 + std::tuple_size_v<Signature>;
+constexpr std::size_t kKeyAt = kMagic.size() + 1;
+constexpr std::size_t kSignatureAt = kKeyAt + std::tuple_size_v<KeyName>;
+constexpr std::size_t kHeader = kSignatureAt + std::tuple_size_v<Signature>;
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -43,8 +46,12 @@ std::string remote_name(const Identity& identity) {
 
 std::vector<std::byte> seal(const Identity& identity, std::span<const std::byte> payload, const Keys& keys) {
   const std::vector<std::byte> entry = encode(identity, payload);
+  KeyName key{};
   Signature signature{};
-  if (keys.signs()) signature = keys.sign(signed_text(entry));
+  if (keys.signs()) {
+    key = keys.name();
+    signature = keys.sign(signed_text(entry));
+  }
   std::vector<std::byte> sealed;
   sealed.reserve(kHeader + entry.size());
   const auto append = [&](std::span<const std::byte> bytes) {
@@ -52,6 +59,7 @@ std::vector<std::byte> seal(const Identity& identity, std::span<const std::byte>
   };
   append(bytes_of(kMagic));
   sealed.push_back(static_cast<std::byte>(keys.signs() ? 1 : 0));
+  append(std::as_bytes(std::span(key)));
   append(std::as_bytes(std::span(signature)));
   append(entry);
   return sealed;
@@ -66,9 +74,11 @@ std::optional<std::vector<std::byte>> unseal(const Identity& identity, std::span
   const auto kind = std::to_integer<int>(bytes[kMagic.size()]);
   const auto entry = bytes.subspan(kHeader);
   if (kind == 1) {
+    KeyName key{};
     Signature signature{};
-    std::memcpy(signature.data(), bytes.data() + kMagic.size() + 1, signature.size());
-    if (!keys.believes(signed_text(entry), signature)) {
+    std::memcpy(key.data(), bytes.data() + kKeyAt, key.size());
+    std::memcpy(signature.data(), bytes.data() + kSignatureAt, signature.size());
+    if (!keys.has(key) || !keys.believes(key, signed_text(entry), signature)) {
       why = "an entry's signature is by no key of SPARSEKILN_REMOTE_KEY, or it was changed";
       return std::nullopt;
     }

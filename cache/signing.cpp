@@ -41,6 +41,12 @@ Pair pair_of(const Seed& seed) {
   return pair;
 }
 
+KeyName name_of(const PublicKey& key) {
+  KeyName name{};
+  std::copy_n(key.begin(), name.size(), name.begin());
+  return name;
+}
+
 [[noreturn]] void refuse(const std::filesystem::path& file, std::string_view why) {
   throw Error(ErrorKind::cache, fmt::format("key file {}: {}", file.string(), why));
 }
@@ -117,8 +123,14 @@ void Keys::make(const std::filesystem::path& file) {
   start();
   Seed seed{};
   randombytes_buf(seed.data(), seed.size());
-  write_new(file, fmt::format("{}{}\n", kSecret, hex_of(seed)), 0600);
-  write_new(file.string() + ".pub", fmt::format("{}{}\n", kPublic, hex_of(pair_of(seed).open)), 0644);
+  const std::string open = file.string() + ".pub";
+  write_new(open, fmt::format("{}{}\n", kPublic, hex_of(pair_of(seed).open)), 0644);
+  try {
+    write_new(file, fmt::format("{}{}\n", kSecret, hex_of(seed)), 0600);
+  } catch (...) {  // a public key alone is no use, and in the way of the next try
+    ::unlink(open.c_str());
+    throw;
+  }
   sodium_memzero(seed.data(), seed.size());
 }
 
@@ -130,9 +142,21 @@ Signature Keys::sign(std::span<const std::byte> message) const {
   return signature;
 }
 
-bool Keys::believes(std::span<const std::byte> message, const Signature& signature) const {
+KeyName Keys::name() const {
+  if (!seed_) throw Error(ErrorKind::internal, "there is no key to sign with");
+  return name_of(pair_of(*seed_).open);
+}
+
+bool Keys::has(const KeyName& name) const {
+  return std::any_of(believed_.begin(), believed_.end(),
+                     [&](const PublicKey& key) { return name_of(key) == name; });
+}
+
+bool Keys::believes(const KeyName& name, std::span<const std::byte> message,
+                    const Signature& signature) const {
   return std::any_of(believed_.begin(), believed_.end(), [&](const PublicKey& key) {
-    return crypto_sign_verify_detached(signature.data(), data_of(message), message.size(), key.data()) == 0;
+    return name_of(key) == name &&
+           crypto_sign_verify_detached(signature.data(), data_of(message), message.size(), key.data()) == 0;
   });
 }
 

@@ -16,6 +16,7 @@ namespace sparsekiln::cache {
 using PublicKey = std::array<unsigned char, 32>;
 using Seed = std::array<unsigned char, 32>;  ///< what the secret key is made of
 using Signature = std::array<unsigned char, 64>;
+using KeyName = std::array<unsigned char, 8>;  ///< the first bytes of a public key
 
 /// The keys of a file: one that signs, if there is one, and those whose signatures are believed.
 class Keys {
@@ -33,7 +34,13 @@ class Keys {
   [[nodiscard]] bool signs() const { return seed_.has_value(); }
   /// The message is not empty. Only where signs().
   [[nodiscard]] Signature sign(std::span<const std::byte> message) const;
-  [[nodiscard]] bool believes(std::span<const std::byte> message, const Signature& signature) const;
+  /// The name of the key that signs. Only where signs().
+  [[nodiscard]] KeyName name() const;
+  /// Whether there is a public key of this name.
+  [[nodiscard]] bool has(const KeyName& name) const;
+  /// Whether one of this name has signed the message.
+  [[nodiscard]] bool believes(const KeyName& name, std::span<const std::byte> message,
+                              const Signature& signature) const;
 
  private:
   std::optional<Seed> seed_;

@@ -64,12 +64,12 @@ Caps caps_for(const Limits& limits, std::string& complaint) {
 }  // namespace
 
 struct Store::State {
-  State(std::filesystem::path path, Warn warn_once, const Limits& limits, std::shared_ptr<Remote> behind)
+  State(std::filesystem::path path, Warn warn_once, const Limits& limits, std::shared_ptr<Remote> shared)
       : folder(std::move(path)),
         warn(std::move(warn_once)),
         caps(caps_for(limits, complaint)),
         patience(limits.patience),
-        remote(std::move(behind)),
+        remote(std::move(shared)),
         trimmer(folder, caps) {
     if (!complaint.empty() && warn) warn(complaint);
   }
@@ -241,9 +241,11 @@ std::optional<Journal> Store::journal(const Identity& identity) const {
 Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, const Make& make,
                               const Toolchain& toolchain) {
   std::optional<std::vector<std::byte>> found;
+  bool has_other = false;  // that serves another driver, and is kept beside what is made
   const auto look = [&] {
     found = state_->find(identity);
-    if (found && !accept(*found)) found.reset();
+    has_other = found && !accept(*found);
+    if (has_other) found.reset();
     if (!found) state_->throw_failure(identity, toolchain);
     return found.has_value();
   };
@@ -254,17 +256,17 @@ Store::Got Store::get_or_make(const Identity& identity, const Accept& accept, co
   }
   state_->count(found ? state_->hits : state_->misses);
   if (found) return {std::move(*found), false};
-  if (state_->remote != nullptr) {
+  if (state_->remote != nullptr && !has_other) {
     if (auto payload = state_->remote->get(identity, accept)) {
       put(identity, *payload);
       return {std::move(*payload), false};
     }
   }
   try {
-    Got got{make(), true};
-    put(identity, got.payload);
-    if (state_->remote != nullptr) state_->remote->put(identity, got.payload);
-    return got;
+    Made made = make();
+    put(identity, made.payload);
+    if (state_->remote != nullptr) state_->remote->put(identity, made.own.empty() ? made.payload : made.own);
+    return {std::move(made.payload), true};
   } catch (const Error& error) {
     state_->remember(error, identity, toolchain);
     throw;
@@ -287,7 +289,7 @@ void Store::put(const Identity& identity, std::span<const std::byte> payload) {
 }
 
 void Store::keep(const Identity& identity, const Make& make) {
-  if (!state_->find(identity)) put(identity, make());
+  if (!state_->find(identity)) put(identity, make().payload);
 }
 
 const std::filesystem::path& Store::folder() const { return state_->folder.path(); }

@@ -55,15 +55,24 @@ class Store {
   };
   /// Whether the caller can use a payload that was found intact; otherwise it is made again.
   using Accept = std::function<bool(std::span<const std::byte>)>;
-  using Make = std::function<std::vector<std::byte>()>;
+  /// What was made: what the folder gets, and what the remote level gets, which is signed: only what this
+  /// process has made itself.
+  struct Made {
+    Made(std::vector<std::byte> all) : payload(std::move(all)) {}  // NOLINT: a payload is all there is
+    Made(std::vector<std::byte> all, std::vector<std::byte> made_here)
+        : payload(std::move(all)), own(std::move(made_here)) {}
+    std::vector<std::byte> payload;
+    std::vector<std::byte> own;  ///< empty: the same
+  };
+  using Make = std::function<Made()>;
   /// Name and version of the compiler that `make` uses; empty if there is none. Called only if a compile has
   /// failed, now or before.
   using Toolchain = std::function<std::string()>;
 
   /// The payload under this identity, or what `make` makes, which is then put. If threads and processes ask
   /// for the same at once, one of them makes it, with the key's lock (KeyLock), and the others wait for that
-  /// one, but no longer than their patience. What the remote level has is put as if it had been made, and
-  /// what was made is sent there.
+  /// one, but no longer than their patience. Where the folder has nothing under
+  /// this identity, the remote level is asked first, and what it has is put; what was made is sent there.
   ///
   /// Throws what `make` throws. An Error of kind `compile` that has a log and a source is kept, and thrown
   /// again for requests within the hour with the same toolchain.

@@ -55,10 +55,11 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
     if (found.binary == nullptr) of_others.assign(payload.begin(), payload.end());
     return found.binary != nullptr;
   };
-  const auto make = [&] {
+  const auto make = [&]() -> cache::Store::Made {
     found.binary =
         std::make_shared<const Binary>(build_binary(job.problem, job.target, job.plan, job.toolchain));
-    return serialize_binary(identity, *found.binary, kept_beside(identity, of_others, job));
+    const std::vector<StoredBinary> kept = kept_beside(identity, of_others, job);
+    return {serialize_binary(identity, *found.binary, kept), serialize_binary(identity, *found.binary)};
   };
   const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
   keep_layout(store, job);

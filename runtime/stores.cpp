@@ -32,14 +32,16 @@ const SharedLevel& shared_level() {
 }
 
 std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
+  // Before the stores: what is made later is destroyed earlier when the process ends, and a store must end
+  // its requests before the TLS library that libcurl has loaded cleans up after itself.
+  static const std::shared_ptr<cache::Remote> remote = shared_level().remote;
   static std::mutex mutex;
   static std::map<std::filesystem::path, std::shared_ptr<cache::Store>> stores;
   const std::filesystem::path folder = asked.empty() ? cache::Store::default_folder() : asked;
   const std::lock_guard lock(mutex);
   std::shared_ptr<cache::Store>& store = stores[folder];
   if (store == nullptr)
-    store =
-        std::make_shared<cache::Store>(folder, cache::Store::Warn(), cache::Limits(), shared_level().remote);
+    store = std::make_shared<cache::Store>(folder, cache::Store::Warn(), cache::Limits(), remote);
   return store;
 }
 

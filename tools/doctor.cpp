@@ -157,15 +157,17 @@ Finding look_at_shared_level() {
   const std::string problem = level.remote->problem();
   const Json json = {{"usable", problem.empty()},
                      {"place", level.remote->place()},
-                     {"signs", level.remote->signs()},
+                     {"sends", level.remote->sends()},
+                     {"believes_unsigned", level.remote->believes_unsigned()},
                      {"why", problem}};
   if (!problem.empty())
     return {"shared cache", json,
             fmt::format("{} does not serve: {}", printable(level.remote->place()), problem)};
   return {
       "shared cache", json,
-      fmt::format("{}, {}", printable(level.remote->place()),
-                  level.remote->signs() ? "read and written" : "read; there is no secret key to sign with")};
+      fmt::format("{}, {}{}", printable(level.remote->place()),
+                  level.remote->sends() ? "read and written" : "read; there is no secret key to sign with",
+                  level.remote->believes_unsigned() ? "; UNSIGNED entries are believed" : "")};
 }
 
 Finding look_at_packs() {

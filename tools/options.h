@@ -10,10 +10,11 @@ namespace sparsekiln::tools {
 /// Adds `--json` to a subcommand.
 void add_json(CLI::App& app, Invocation& invocation);
 
-/// Check a value and say in words what is wrong with it: a whole number, one from 0 (a seed), any number.
-[[nodiscard]] CLI::Validator whole_number();
 /// --shard I/N, as tools/shard.h reads it.
 void add_shard(CLI::App& app, std::string& shard);
+
+/// Check a value and say in words what is wrong with it: a whole number, one from 0 (a seed), any number.
+[[nodiscard]] CLI::Validator whole_number();
 [[nodiscard]] CLI::Validator natural_number();
 [[nodiscard]] CLI::Validator real_number();
 

@@ -14,7 +14,6 @@
 
 #include "cache/pack.h"
 #include "compiler/cuda/compatibility.h"
-#include "runtime/request.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
@@ -32,7 +31,7 @@ struct PrecompileArguments {
   bool keep_going = false;
   std::int64_t workers = 0;  ///< 0: one a core
   std::string driver;        ///< "12.4"; empty: this machine's
-  std::string shard;
+  std::string shard = "0/1";
   std::filesystem::path output;
 };
 
@@ -56,7 +55,7 @@ void check(const PrecompileArguments& arguments) {
                 fmt::format("--jobs {}: 1 or more kernels are compiled at once", arguments.workers));
   static_cast<void>(with_plain_archs(arguments.archs));
   static_cast<void>(driver_of(arguments));
-  static_cast<void>(parse_shard(arguments.shard));
+  check_shard(parse_shard(arguments.shard), arguments.from_store);
 }
 
 void report(const Precompiled& made, const PrecompileArguments& arguments, Answer& answer) {
@@ -109,10 +108,7 @@ Answer precompile(const PrecompileArguments& arguments) {
   if (const auto driver = driver_of(arguments))
     for (KernelJob& job : jobs)
       if (job.job.target.kind == Target::Kind::cuda) job.job.toolchain = *driver;
-  const auto identity = [](const KernelJob& job) {
-    return identity_of(job.job.problem, job.job.target, job.job.plan).canonical();
-  };
-  jobs = jobs_of_shard(std::move(jobs), parse_shard(arguments.shard), identity);
+  jobs = jobs_of_shard(std::move(jobs), parse_shard(arguments.shard));
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, arguments.workers == 0 ? cores : static_cast<std::size_t>(arguments.workers)),
          arguments, answer);

@@ -1,7 +1,6 @@
 #include "tools/shard.h"
 
 #include <charconv>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +19,6 @@ bool read(std::string_view text, std::size_t& number) {
 }  // namespace
 
 Shard parse_shard(const std::string& text) {
-  if (text.empty()) return {};
   const std::size_t slash = text.find('/');
   Shard shard;
   const bool whole = slash != std::string::npos &&
@@ -32,15 +30,19 @@ Shard parse_shard(const std::string& text) {
   return shard;
 }
 
-std::vector<KernelJob> jobs_of_shard(std::vector<KernelJob> jobs, const Shard& shard,
-                                     const std::function<std::string(const KernelJob&)>& sameness) {
+void check_shard(const Shard& shard, bool from_store) {
+  if (shard.count > 1 && from_store)
+    throw Error(
+        ErrorKind::invalid_argument,
+        "--shard shares out a list that all machines have, and --from-store is this machine's; a jobs "
+        "file would work");
+}
+
+std::vector<KernelJob> jobs_of_shard(std::vector<KernelJob> jobs, const Shard& shard) {
   if (shard.count == 1) return jobs;
   std::vector<KernelJob> own;
-  std::set<std::string> seen;
-  for (KernelJob& job : jobs)
-    if (const std::size_t number = seen.size();
-        seen.insert(sameness(job)).second && number % shard.count == shard.index)
-      own.push_back(std::move(job));
+  for (std::size_t number = shard.index; number < jobs.size(); number += shard.count)
+    own.push_back(std::move(jobs[number]));
   return own;
 }
 

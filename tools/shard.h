@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,13 +15,14 @@ struct Shard {
   std::size_t count = 1;
 };
 
-/// "3/8"; empty: the only one. Throws `invalid_argument`.
+/// "3/8". Throws `invalid_argument`.
 [[nodiscard]] Shard parse_shard(const std::string& text);
 
-/// The jobs of a shard: each `count`-th of those that differ, so that no two machines do the same, and long
-/// ones beside one another in the list go to different machines. What `sameness` calls equal is one job.
-[[nodiscard]] std::vector<KernelJob> jobs_of_shard(
-    std::vector<KernelJob> jobs, const Shard& shard,
-    const std::function<std::string(const KernelJob&)>& sameness);
+/// Throws `invalid_argument` where a store's jobs would be shared out: each machine has a store of its own.
+void check_shard(const Shard& shard, bool from_store);
+
+/// The jobs of a shard: each `count`-th of the list, so that long ones beside one another go to different
+/// machines. Positions alone decide: plans depend on what a machine has tuned, and would move the numbers.
+[[nodiscard]] std::vector<KernelJob> jobs_of_shard(std::vector<KernelJob> jobs, const Shard& shard);
 
 }  // namespace sparsekiln::tools

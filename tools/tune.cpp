@@ -13,7 +13,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 #include <unistd.h>
@@ -38,7 +37,7 @@ struct TuneArguments {
   std::vector<std::filesystem::path> files;
   std::string target = "auto";
   std::string budget = "30s";
-  std::string shard;
+  std::string shard = "0/1";
   std::int64_t workers = 0;  ///< 0: one a processor
   bool from_store = false;
   bool again = false;
@@ -212,15 +211,14 @@ Answer tune_all(const TuneArguments& arguments) {
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("--jobs {}: 1 or more candidates are compiled at once", arguments.workers));
   const Shard shard = parse_shard(arguments.shard);
+  check_shard(shard, arguments.from_store);
   const std::string arch = resolve_target(arguments.target).to_string();
   std::vector<KernelJob> jobs =
       jobs_of(arguments.what, arguments.files, {arch}, arguments.from_store, answer);
   if (jobs.empty())
     throw Error(ErrorKind::invalid_argument,
                 "tune: of what? Give layout files, a jobs file (.json), or --from-store");
-  jobs = jobs_of_shard(std::move(jobs), shard, [](const KernelJob& job) {
-    return fmt::format("{}", problem_fields(job.job.problem, job.job.target));
-  });
+  jobs = jobs_of_shard(std::move(jobs), shard);
   const TunedJobs tuned = tune_jobs(arguments, jobs, budget, answer);
   const std::vector<ReportEntry> entries = entries_of(tuned.records);
   std::string models;

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Precompiles a jobs file in N parts with GNU parallel, each with a store of its own, and joins them. With --sshlogin, parallel
-# runs the parts on other machines.
+# Precompiles a jobs file in N parts with GNU parallel, each with a store of its own, and joins them.
 #
 #     examples/farm/parallel.sh jobs.json kernels.pack 8
 set -euo pipefail

@@ -35,17 +35,17 @@ TEST_CASE("what one key has signed, its public key believes, and no other") {
   CHECK_FALSE(open.signs());
   const auto message = payload_of(1000);
   const Signature signature = secret.sign(message);
-  CHECK(secret.believes(message, signature));
-  CHECK(open.believes(message, signature));
-  CHECK_FALSE(other.believes(message, signature));
+  CHECK(secret.believes(secret.name(), message, signature));
+  CHECK(open.believes(secret.name(), message, signature));
+  CHECK_FALSE(other.believes(secret.name(), message, signature));
   for (const std::size_t at : {0, 500, 999}) {
     auto changed = message;
     changed[at] ^= std::byte{1};
-    CHECK_FALSE(open.believes(changed, signature));
+    CHECK_FALSE(open.believes(secret.name(), changed, signature));
   }
   Signature changed = signature;
   changed[10] ^= 1;
-  CHECK_FALSE(open.believes(message, changed));
+  CHECK_FALSE(open.believes(secret.name(), message, changed));
   CHECK_THROWS_AS((void)open.sign(message), Error);
 }
 
@@ -62,7 +62,18 @@ TEST_CASE("a file may name several public keys") {
   const Keys keys = Keys::read(scratch.path() / "both");
   const auto message = payload_of(10);
   for (const char* name : {"a", "b"})
-    CHECK(keys.believes(message, Keys::read(scratch.path() / name).sign(message)));
+    for (const Keys& one : {Keys::read(scratch.path() / name)})
+      CHECK(keys.believes(one.name(), message, one.sign(message)));
+}
+
+TEST_CASE("a pair of keys is made whole or not at all") {
+  const ScratchFolder scratch;
+  write_file(scratch.path() / "a.pub", bytes_of("mine"));
+  CHECK_THROWS_AS(Keys::make(scratch.path() / "a"), Error);
+  CHECK_FALSE(std::filesystem::exists(scratch.path() / "a"));
+  write_file(scratch.path() / "b", bytes_of("mine"));
+  CHECK_THROWS_AS(Keys::make(scratch.path() / "b"), Error);
+  CHECK_FALSE(std::filesystem::exists(scratch.path() / "b.pub"));
 }
 
 TEST_CASE("key files that are unsafe or no key files are refused, and show no secret") {

@@ -60,7 +60,8 @@ class CommandTest(unittest.TestCase):
     def run_tool(self, *arguments: object, before=None, **environment: str | None) -> Result:
         """Runs the command in self.folder; an environment variable of None is taken away. `before` is called in
         the new process before the command begins."""
-        variables = {**os.environ, "SPARSEKILN_CACHE_DIR": str(self.cache), **environment}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARSEKILN_REMOTE")}
+        variables = {**own, "SPARSEKILN_CACHE_DIR": str(self.cache), **environment}
         variables = {name: value for name, value in variables.items() if value is not None}
         command = [str(pathlib.Path(self.tool).resolve()), *map(str, arguments)]
         done = subprocess.run(

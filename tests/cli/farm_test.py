@@ -34,17 +34,22 @@ class FarmTest(CommandTest):
 
     def test_the_parts_of_any_number_of_machines_make_the_pack_of_one(self):
         whole = self.answer("precompile", "jobs.json", "-o", "whole.pack", **self.store("whole"))
-        self.assertEqual(whole["kernels"], 16)
-        for machines in (2, 3, 20):  # of the last, four have nothing to do
+        self.assertEqual(whole["kernels"], 16)  # of 18 jobs
+        for machines in (2, 3, 20):  # of the last, two have nothing to do
             parts = [f"{machines}-{i}.pack" for i in range(machines)]
             made = [
                 self.answer("precompile", "jobs.json", "--shard", f"{i}/{machines}", "-o", part, **self.store(f"{machines}-{i}"))["kernels"]
                 for i, part in enumerate(parts)
             ]  # fmt: skip
-            self.assertEqual(sum(made), 16)
-            self.assertLessEqual(max(made) - min(made), 1)
+            self.assertIn(sum(made), (16, 17, 18))  # what is twice in the list may be in two parts
+            self.assertLessEqual(max(made), -(-18 // machines))
             self.answer("pack", "merge", *parts, "-o", "merged.pack")
             self.assertEqual(self.sha256("merged.pack"), self.sha256("whole.pack"))
+
+    def test_what_a_machine_has_tuned_moves_no_job_to_another_machine(self):
+        self.answer("tune", "L2.npy", "--block", 16, "--batch", 8, "--dtype", "f32", "--target", _ARCHS[1], "--budget", "1ms", **self.store(1))
+        made = [self.answer("precompile", "jobs.json", "--shard", f"{i}/2", "-o", f"{i}.pack", **self.store(i)) for i in range(2)]
+        self.assertEqual([one["kernels"] for one in made], [8, 8])
 
     @unittest.skipUnless(shutil.which("parallel"), "there is no GNU parallel")
     def test_the_example_for_gnu_parallel_makes_it_too(self):
@@ -78,8 +83,11 @@ class FarmTest(CommandTest):
         self.assertEqual(problems[0], problems[1])
 
     def test_a_shard_that_makes_no_sense_is_refused(self):
-        for shard in ("8/8", "1", "/2", "-1/2", "1/0", "1/2/3", "a/b"):
-            self.assert_refused(2, ["precompile", "jobs.json", f"--shard={shard}", "-o", "x.pack"], ["--shard", "I/N"])
+        self.assert_refused(2, ["precompile", "--from-store", "--shard", "0/2", "-o", "x.pack"], ["--from-store"])
+        self.assert_refused(2, ["tune", "--from-store", "--shard", "0/2"], ["--from-store"])
+        for shard in ("", "8/8", "1", "/2", "-1/2", "1/0", "1/2/3", "a/b"):
+            given = [f"--shard={shard}"] if shard else ["--shard", ""]
+            self.assert_refused(2, ["precompile", "jobs.json", "-o", "x.pack", *given], ["--shard", "I/N"])
 
 
 if __name__ == "__main__":

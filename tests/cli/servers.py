@@ -16,7 +16,8 @@ events {{}}
 http {{
   access_log {0}/access.log; client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/fastcgi;
   uwsgi_temp_path {0}/uwsgi; scgi_temp_path {0}/scgi; client_max_body_size 256m;
-  server {{ listen 127.0.0.1:{1}; root {0}/data; location / {{ dav_methods PUT; create_full_put_path on; }} }}
+  {3}
+  server {{ listen 127.0.0.1:{1} {4}; root {0}/data; location / {{ dav_methods PUT; create_full_put_path on; }} }}
 }}
 """
 
@@ -34,10 +35,18 @@ def free_port() -> int:
 class Nginx:
     """Serves `folder`/data."""
 
-    def __init__(self, folder: pathlib.Path):
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: pathlib.Path, tls: bool = False):
+        self.folder, self.port, self._scheme = folder, free_port(), "https" if tls else "http"
         (folder / "data").mkdir(parents=True)
-        (folder / "nginx.conf").write_text(_CONFIG.format(folder, self.port, getpass.getuser()))
+        if tls:
+            subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+            subprocess.run(
+                ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject,
+                 "-keyout", folder / "key.pem", "-out", folder / "certificate.pem"], check=True, capture_output=True,
+            )  # fmt: skip
+        # With TLS, connections are closed after each answer.
+        extra = f"ssl_certificate {folder}/certificate.pem; ssl_certificate_key {folder}/key.pem; keepalive_timeout 0;" if tls else ""
+        (folder / "nginx.conf").write_text(_CONFIG.format(folder, self.port, getpass.getuser(), extra, "ssl" if tls else ""))
         program = nginx_program()
         assert program is not None
         self._process = subprocess.Popen([program, "-c", folder / "nginx.conf"], stderr=subprocess.DEVNULL)
@@ -45,7 +54,7 @@ class Nginx:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/kernels"
+        return f"{self._scheme}://127.0.0.1:{self.port}/kernels"
 
     def objects(self) -> list[pathlib.Path]:
         return sorted(path for path in (self.folder / "data").rglob("*") if path.is_file())

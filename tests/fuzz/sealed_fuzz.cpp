@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include "cache/entry.h"
 #include "cache/remote.h"
@@ -17,6 +20,20 @@ namespace {
 const Identity& wanted() {
   static const Identity identity = Identity().add("what", "fuzz");
   return identity;
+}
+
+/// Made once, in a folder that goes at once.
+const Keys& keys() {
+  static const Keys made = [] {
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("sparsekiln-fuzz-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(folder);
+    Keys::make(folder / "key");
+    Keys read = Keys::read(folder / "key");
+    std::filesystem::remove_all(folder);
+    return read;
+  }();
+  return made;
 }
 
 /// What is believed is exactly what was sealed.
@@ -41,6 +58,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   sealed.resize(header);
   sealed.insert(sealed.end(), bytes.begin(), bytes.end());
   check(sealed);
+  // What is signed may still hold anything.
+  auto trusted = seal(wanted(), bytes, keys());
+  std::string whole;
+  if (!unseal(wanted(), trusted, keys(), false, whole)) std::abort();
+  if (unseal(Identity().add("what", "else"), trusted, keys(), false, whole)) std::abort();
   // No signature is believed without keys, whatever it is.
   std::string why;
   if (unseal(wanted(), bytes, Keys(), false, why)) std::abort();
