@@ -468,7 +468,7 @@ class Bench(unittest.TestCase):
     @needs_nvrtc
     def test_sass(self):
         rows = self.written("sass.py", "--nvdisasm", self.disassembler())
-        self.assertEqual(len(rows), 9)
+        self.assertEqual(len(rows), 11)
         for loop, resources in zip(rows[:3], rows[3:6]):
             self.assertEqual(loop["workload"], resources["workload"])
             self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))
@@ -495,7 +495,7 @@ class Bench(unittest.TestCase):
             self.assertGreater(int(row["copies"]), 0)
             self.assertGreater(int(row["barriers, waits"]), 0)
         self.assert_products_are_together(rows[6:])
-        self.assertEqual([row["products"] for row in rows[6:]], ["4", "4 + 4", "8"])
+        self.assertEqual([row["products"] for row in rows[6:]], ["4", "4 + 4", "8", "8", "4 + 4"])
 
     def test_sass_says_how_to_get_what_disassembles(self):
         done = self.call([sys.executable, _BENCH / "sass.py", _BUILD, "--short", "--nvdisasm", "/nowhere/nvdisasm"], status=2)
