@@ -2,12 +2,17 @@
 
 Inference of linear layers in float32 on this machine: those of workloads.json, cut to sizes that two cores take, and squares of
 2048 features at densities from 2 to 100 % in blocks of 8 to 64. All contestants compute the same, which is checked, on the same cores,
-and take turns in every round; times are medians over the rounds, ratios medians of the rounds' ratios. SciPy has one thread, and it and
-MKL get the activations as columns, uncounted.
+and take turns in every round; times are medians over the rounds, ratios medians of the rounds' ratios. Threads
+of all sleep between their turns. SciPy has one thread, and it and MKL get the activations as columns, uncounted.
 
 PyTorch, SciPy, matplotlib (for the plot) and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is named. --libxsmm FOLDER
 takes another build of LIBXSMM.
 """
+
+import os
+
+# Before libraries read them: threads of one contestant that spin while another one's turn has come would take its cores.
+os.environ |= {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 import functools
 import pathlib
