@@ -461,7 +461,7 @@ class Bench(unittest.TestCase):
         return program
 
     def assert_products_are_together(self, rows: list[dict[str, str]]):
-        self.assertEqual(len(rows), 3)
+        self.assertEqual(len(rows), 5)
         for row in rows:
             self.assertEqual((row["between them"], row["spilled bytes"], row["C75xx"]), ("-", "0", "-"))
 
