@@ -134,7 +134,7 @@ def report(of_list: dict[Layer, Times], of_squares: dict[Layer, Times], refused:
         f"{processor()}, {threads} threads, PyTorch {torch.__version__}, float32, {rounds} rounds. Ratios are the other's time over ours.", "",
         *table_of_list(of_list), "",
         f"Speed over the fastest dense product, {side} features in and out, n = {_BATCH}:", "",
-        "![Speed over the fastest dense product against density, for blocks of 8 to 64](against.svg)", "",
+        "![Speed over the fastest dense product against density, for blocks of 8 to 64](plots/against.svg)", "",
         *table_of_squares(of_squares), "",
         *goals(of_list, of_squares), "",
         "Where another is faster:", "", *losses(of_list | of_squares),
@@ -180,7 +180,9 @@ def main() -> None:
     text = report(of_list, of_squares, refused, options.rounds, options.threads)
     print(text)
     if options.write:
-        plot(of_squares, options.write.with_name("against.svg"))
+        plots = options.write.parent / "plots"
+        plots.mkdir(exist_ok=True)
+        plot(of_squares, plots / "against.svg")
         publish.write(options.write, text, __file__)
 
 
