@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <mutex>
@@ -133,7 +132,7 @@ class NoSigpipe {
 
 class CurlClient final : public HttpClient {
  public:
-  explicit CurlClient(const CurlApi& api) : api_(api) {}
+  CurlClient(const CurlApi& api, std::string authorities) : api_(api), authorities_(std::move(authorities)) {}
   ~CurlClient() override {
     if (process_ != ::getpid()) return;  // a forked child must not close its parent's connections
     for (const Line& line : idle_) {
@@ -195,8 +194,7 @@ class CurlClient final : public HttpClient {
     api_.easy_setopt(line.easy, CURLOPT_NOSIGNAL, 1L);
     api_.easy_setopt(line.easy, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BASIC));
     api_.easy_setopt(line.easy, CURLOPT_USERAGENT, "sparsekiln/" SPARSEKILN_VERSION);
-    if (const char* authorities = std::getenv("SPARSEKILN_REMOTE_CA"); authorities != nullptr)
-      api_.easy_setopt(line.easy, CURLOPT_CAINFO, authorities);
+    if (!authorities_.empty()) api_.easy_setopt(line.easy, CURLOPT_CAINFO, authorities_.c_str());
     set_up(line.easy);
     api_.multi_add_handle(line.multi, line.easy);
     const std::optional<CURLcode> code = perform(line, patience, cancelled);
@@ -242,6 +240,7 @@ class CurlClient final : public HttpClient {
   }
 
   const CurlApi api_;
+  const std::string authorities_;
   const pid_t process_ = ::getpid();
   std::mutex mutex_;
   std::vector<Line> idle_;
@@ -249,14 +248,14 @@ class CurlClient final : public HttpClient {
 
 }  // namespace
 
-std::shared_ptr<HttpClient> HttpClient::shared(std::string& why) {
+std::shared_ptr<HttpClient> HttpClient::make(std::string authorities, std::string& why) {
   static std::string problem;
-  static const std::shared_ptr<HttpClient> client = []() -> std::shared_ptr<HttpClient> {
-    CurlApi api;
-    return load(api, problem) ? std::make_shared<CurlClient>(api) : nullptr;
+  static const std::optional<CurlApi> api = []() -> std::optional<CurlApi> {
+    CurlApi found;
+    return load(found, problem) ? std::optional(found) : std::nullopt;
   }();
   why = problem;
-  return client;
+  return api ? std::make_shared<CurlClient>(*api, std::move(authorities)) : nullptr;
 }
 
 }  // namespace sparsekiln::cache

@@ -22,8 +22,9 @@ struct HttpAnswer {
 /// not followed; proxies are those of the environment. Thread-safe, but not for a forked child.
 class HttpClient {
  public:
-  /// The client of this process; null where there is no libcurl, and `why` then says so.
-  [[nodiscard]] static std::shared_ptr<HttpClient> shared(std::string& why);
+  /// `authorities`: file of certificates to believe; empty: the system's. Null where there is no libcurl, and
+  /// `why` then says so.
+  [[nodiscard]] static std::shared_ptr<HttpClient> make(std::string authorities, std::string& why);
 
   virtual ~HttpClient() = default;
   /// The body of what is at a URL, as far as it has at most `most_bytes`: more count as no answer.

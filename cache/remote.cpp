@@ -244,7 +244,7 @@ std::shared_ptr<Remote> Remote::from_environment(std::string& complaint) {
     return refuse(error.what());
   }
   std::string why;
-  auto client = HttpClient::shared(why);
+  auto client = HttpClient::make(variable("SPARSEKILN_REMOTE_CA"), why);
   if (client == nullptr) return refuse(why);
   return std::make_shared<Remote>(std::move(settings), std::move(client));
 }

@@ -28,9 +28,9 @@ class Remote {
     Keys keys;
     bool believes_unsigned = false;
   };
-  /// What SPARSEKILN_REMOTE, SPARSEKILN_REMOTE_KEY and SPARSEKILN_REMOTE_UNSIGNED say; null where the first
-  /// is not set, or where the others leave nothing to believe or libcurl is missing: `complaint` then says
-  /// so. Neither that nor anything else here shows the URL's name and password.
+  /// What SPARSEKILN_REMOTE, SPARSEKILN_REMOTE_KEY, SPARSEKILN_REMOTE_UNSIGNED and SPARSEKILN_REMOTE_CA say;
+  /// null where the first is not set, or where the others leave nothing to believe or libcurl is missing:
+  /// `complaint` then says so. Neither that nor anything else here shows the URL's name and password.
   [[nodiscard]] static std::shared_ptr<Remote> from_environment(std::string& complaint);
 
   Remote(Settings settings, std::shared_ptr<HttpClient> client);

@@ -197,8 +197,8 @@ Answer examine() {
 }  // namespace
 
 void add_doctor(CLI::App& root, Invocation& invocation) {
-  CLI::App& app =
-      *root.add_subcommand("doctor", "says what was found where: driver, emulator, NVRTC, cpu, packs, cache");
+  CLI::App& app = *root.add_subcommand(
+      "doctor", "says what was found where: driver, emulator, NVRTC, cpu, packs, caches");
   add_json(app, invocation);
   app.callback([&invocation] { invocation.command = [] { return examine(); }; });
 }
