@@ -17,7 +17,6 @@ os.environ |= {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "GOMP_SPINCOU
 import functools
 import pathlib
 import statistics
-import sys
 import warnings
 
 import cpu_contestants
@@ -161,14 +160,11 @@ def plot(results: dict[Layer, Times], file: pathlib.Path) -> None:
 
 
 def main() -> None:
-    # Its own option first: the others are those of all benchmarks of PyTorch layers.
-    installation = ""
-    if "--libxsmm" in sys.argv:
-        at = sys.argv.index("--libxsmm")
-        installation = sys.argv[at + 1]
-        del sys.argv[at : at + 2]
-    CONTESTANTS["LIBXSMM"] = functools.partial(cpu_contestants.libxsmm, installation=installation)
-    options = torch_contest.options(__doc__, __file__, rounds=15)
+    def add_libxsmm(parser):
+        parser.add_argument("--libxsmm", default="", metavar="FOLDER", help="an installation of LIBXSMM other than the system's")
+
+    options = torch_contest.options(__doc__, __file__, rounds=15, add_options=add_libxsmm)
+    CONTESTANTS["LIBXSMM"] = functools.partial(cpu_contestants.libxsmm, installation=options.libxsmm)
     warnings.filterwarnings("ignore", message="Sparse")
     refused: dict[str, str] = {}
     listed, squared = layers_of_list(), squares(_SIDE)

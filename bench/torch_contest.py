@@ -11,14 +11,15 @@ import publish
 import torch
 
 
-def options(description: str, script: str, rounds: int) -> argparse.Namespace:
-    """The arguments of a benchmark: --short, --rounds, --threads and --write. PyTorch then has so many threads, on as many
+def options(description: str, script: str, rounds: int, add_options=lambda parser: None) -> argparse.Namespace:
+    """The arguments of a benchmark: --short, --rounds, --threads and --write, and what `add_options(parser)` adds. PyTorch then has so many threads, on as many
     cores, and draws the same numbers each time."""
     parser = publish.parser(description, build=False)
     parser.add_argument("--rounds", type=int, help=f"{rounds} where not given")
     cores = sorted(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=int, default=len(cores), choices=range(1, len(cores) + 1), help="cores, of all contestants")
     publish.add_write(parser, script)
+    add_options(parser)
     given = parser.parse_args()
     if os.getloadavg()[0] > 1:
         print("others are at work on this machine: dense layers suffer most from it; measure again when it is idle", file=sys.stderr)
