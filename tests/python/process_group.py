@@ -6,6 +6,7 @@ import tempfile
 import time
 import traceback
 
+import pytest
 import torch
 
 
@@ -70,3 +71,17 @@ class Processes:
                 process.kill()
             connection.close()
         self._running = []
+
+
+@pytest.fixture(scope="module")
+def two():
+    processes = Processes(2)
+    yield processes
+    processes.stop(kindly=True)
+
+
+@pytest.fixture(scope="module")
+def four():
+    processes = Processes(4)
+    yield processes
+    processes.stop(kindly=True)

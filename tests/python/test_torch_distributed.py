@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("PyTorch has no gloo", allow_module_level=True)
 
-from process_group import Processes  # noqa: E402
+from process_group import four, two  # noqa: E402, F401 - fixtures
 from sharded_models import (  # noqa: E402
     HEAD, MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins,
 )  # fmt: skip
@@ -28,20 +28,6 @@ from sparsekiln.torch.parallel import (  # noqa: E402
 )  # fmt: skip
 
 F = torch.nn.functional
-
-
-@pytest.fixture(scope="module")
-def two():
-    processes = Processes(2)
-    yield processes
-    processes.stop(kindly=True)
-
-
-@pytest.fixture(scope="module")
-def four():
-    processes = Processes(4)
-    yield processes
-    processes.stop(kindly=True)
 
 
 @pytest.fixture(params=[2, 4])

@@ -10,7 +10,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch.distributed.checkpoint.format_utils  # noqa: E402
-from process_group import Processes  # noqa: E402
+from process_group import four, two  # noqa: E402, F401 - fixtures
 from sharded_models import MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
@@ -20,20 +20,6 @@ from torch.distributed.tensor import DTensor, Replicate  # noqa: E402
 from sparsekiln.torch.parallel import ColwiseSparseParallel, local_state, parallelize, whole_state  # noqa: E402
 
 F = torch.nn.functional
-
-
-@pytest.fixture(scope="module")
-def two():
-    processes = Processes(2)
-    yield processes
-    processes.stop(kindly=True)
-
-
-@pytest.fixture(scope="module")
-def four():
-    processes = Processes(4)
-    yield processes
-    processes.stop(kindly=True)
 
 
 def mesh():
