@@ -202,7 +202,8 @@ Config in_clusters(const Spmm& problem, const Target& target, const Config& conf
     if (tiles_at_once(problem, other, n) % 2 != 0) other.cluster = 1;
     return other;
   };
-  // Without sharing x: of that, schedules would have to be made, and workers are as many.
+  // Without sharing x, of which schedules would have to be made: a rough answer for teams, which are half as
+  // many as these workers.
   const auto us_of = [&](Config other) {
     other.cluster_rows = 1;
     return predict(problem, target, other, n, figures, rows).us;
