@@ -24,6 +24,9 @@ constexpr double kPackingOfPoint = 0.25;
 
 constexpr std::int32_t kShares = 4;  ///< of a batch tile, for each thread
 constexpr std::int64_t kRowsOfShare = 16;
+/// The fewest multiply-adds of a share: some ten microseconds of them. Handing out shorter ones takes longer
+/// than it saves.
+constexpr std::int64_t kWorkOfShare = std::int64_t{1} << 20;
 
 /// Batch rows of a chunk of the gradient of the weight, whose panels share L1 with the sums.
 constexpr std::int32_t kChunk = 64;
@@ -86,10 +89,13 @@ std::int32_t plain_tile_for(std::int64_t n) {
 /// Shares of a batch tile for each thread. One, where the tiles of small batches take microseconds, and where
 /// whole batch tiles keep all threads busy: then each packs x for itself, and none waits for another. Else
 /// more shares than threads, handed out one by one: a thread that the system takes away delays one of them;
-/// but only of layouts that have rows enough to fill such shares evenly, for splitting rows costs more.
+/// but only of layouts that have work enough for so many, and rows enough to fill them evenly, for splitting
+/// rows costs more.
 std::int32_t split_for(std::int64_t tiles, std::int32_t tile_n, std::int32_t lanes, std::int32_t workers,
-                       std::int64_t rows) {
-  const bool few = rows < kRowsOfShare * kShares * workers;
+                       const Spmm& problem) {
+  const std::int64_t shares = std::int64_t{kShares} * workers;
+  const std::int64_t work = problem.layout.blocks() * problem.block.out * problem.block.in * tile_n;
+  const bool few = problem.layout.rows() < kRowsOfShare * shares || work < kWorkOfShare * shares;
   return workers == 1 || tile_n < lanes || shares_out(tiles, workers) || few ? 1 : kShares;
 }
 
@@ -108,8 +114,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
                                         : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
-  config.split =
-      split_for(problem.batch_tiles(n, config), config.tile_n, lanes, workers, problem.layout.rows());
+  config.split = split_for(problem.batch_tiles(n, config), config.tile_n, lanes, workers, problem);
   return config;
 }
 

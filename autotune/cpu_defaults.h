@@ -16,7 +16,7 @@ namespace sparsekiln::cpu {
 inline constexpr std::int32_t kMostBatchRows = 64;
 
 /// The config of the cpu target for a batch of `n` where nothing was measured. Only the
-/// number of block rows of the problem matters; an empty layout stands for any.
+/// numbers of block rows and of blocks of the problem matter; an empty layout stands for any.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
 /// The same for the gradient of the weight; an empty layout stands for any, of about 4096 features.

@@ -61,11 +61,12 @@ Plan few_ranges(const Computed& problem, const Target& target) {
   return plan;
 }
 
-/// A product has a schedule for each range. Few images of a convolution have tiles for all threads.
+/// A product has a schedule for each range, and up to four batch rows have loops of their own. Few images of
+/// a convolution have tiles for all threads.
 Plan choose_cpu_plan(const Spmm& problem, const Target& target) {
   if (problem.correlation) return few_ranges(problem, target);
   Plan plan;
-  for (const std::int64_t end : range_ends(problem.batch))
+  for (const std::int64_t end : range_ends(problem.batch, false, true))
     plan.push_back({end, cpu::default_config(problem, target, end)});
   return plan;
 }

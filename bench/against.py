@@ -69,7 +69,7 @@ def measure(layer: Layer, rounds: int, threads: int, refused: dict[str, str]) ->
             calls[name] = call
         except Refusal as refusal:
             refused[name] = str(refusal)
-    return contest(calls, rounds, OURS)
+    return contest(calls, rounds)
 
 
 def ratio(times: Times, name: str) -> float:

@@ -6,9 +6,12 @@ import pathlib
 import platform
 import sys
 import time
+from collections.abc import Callable
 
 import publish
 import torch
+
+_TURN, _MOST_CALLS = 1.0, 10  # milliseconds
 
 
 def options(description: str, script: str, rounds: int, add_options=lambda parser: None) -> argparse.Namespace:
@@ -30,23 +33,27 @@ def options(description: str, script: str, rounds: int, add_options=lambda parse
     return given
 
 
-def contest(contestants: dict, rounds: int, ours: str = "") -> dict[str, list[float]]:
-    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time. `ours` is short, and called
-    five times in a row."""
+def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time. What is short is called
+    several times in a row."""
     names = list(contestants)
     times: dict[str, list[float]] = {name: [] for name in names}
     for run in contestants.values():
         run()
+    calls = {name: max(1, min(_MOST_CALLS, int(_TURN / _milliseconds(contestants[name], 1)))) for name in names}
     for number in range(rounds):
         for place in range(len(names)):
             name = names[(number + place) % len(names)]
             contestants[name]()  # what the one before left in the caches is not its fault
-            calls = 5 if name == ours else 1
-            begin = time.perf_counter()
-            for _ in range(calls):
-                contestants[name]()
-            times[name].append(1e3 * (time.perf_counter() - begin) / calls)
+            times[name].append(_milliseconds(contestants[name], calls[name]))
     return times
+
+
+def _milliseconds(run: Callable[[], object], calls: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return 1e3 * (time.perf_counter() - begin) / calls
 
 
 def processor() -> str:

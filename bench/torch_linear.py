@@ -200,8 +200,8 @@ def main() -> None:
     x, dy = torch.randn(_BATCH, features), torch.randn(_BATCH, features)
     check(ours, dense, x, dy)
     with torch.no_grad():
-        times = {"inference": contest(inference(ours, dense, x), rounds, _OURS)}
-    times["training step"] = contest(training(ours, dense, x, dy), rounds, _OURS)
+        times = {"inference": contest(inference(ours, dense, x), rounds)}
+    times["training step"] = contest(training(ours, dense, x, dy), rounds)
     text = report(times, overhead(rounds, calls), features, rounds)
     print(text)
     if options.write:

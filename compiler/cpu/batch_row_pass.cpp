@@ -49,8 +49,9 @@ void BatchRowPass::accumulate_in_registers(Value* sums, Value* first, Value* ste
 
 void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
   if (has_one_tile()) return accumulate_in_registers(sums, first, steps);
-  clear(sums);
+  v_.branch("no_steps", ir_.CreateICmpEQ(steps, v_.constant(0)), [&] { clear(sums); });
   for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
+    Value* is_first = ir_.CreateICmpEQ(begin, first);
     for_each_weight(sums, [&](Value* own) {
       Chunk chunk{begin, length, begin, end};
       Value* copied = g_.copies_weight() ? copy_weight(begin, end) : nullptr;
@@ -60,8 +61,11 @@ void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
       }
       for_each_tile([&](const Tile& tile) {
         Value* address = sums_address(own, tile.output, tile.group);
+        Values before = load_sums(address, tile.outputs);
+        for (Value*& sum : before)
+          sum = ir_.CreateSelect(is_first, llvm::Constant::getNullValue(sum->getType()), sum);
         Values values =
-            v_.loop("step", chunk.begin, chunk.end, load_sums(address, tile.outputs),
+            v_.loop("step", chunk.begin, chunk.end, std::move(before),
                     [&](Value* step, const Values& now) { return block_product(step, chunk, tile, now); });
         store_sums(address, values, tile.outputs);
       });

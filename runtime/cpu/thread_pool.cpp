@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -16,9 +17,12 @@ namespace sparsekiln::cpu {
 namespace {
 
 constexpr std::int32_t kMostPasses = 4;
-/// Looks at a flag before a thread gives up its processor: some ten microseconds, what a launch in a loop
-/// takes to come back, and less than waking costs.
+/// Looks at a flag before a thread gives up its processor: some ten microseconds.
 constexpr int kSpins = 400;
+/// How long a thread looks for the next launch before it sleeps, and how many looks there are between two at
+/// the clock: a layer of a Python program, in a loop, comes back in less.
+constexpr std::chrono::microseconds kAwake{60};
+constexpr int kLooks = 32;
 /// How often the caller of a team offers its processor to threads that have not begun.
 constexpr int kYields = 100;
 /// Threads that count their jobs in one place, and the most such places.
@@ -115,11 +119,14 @@ void ThreadPool::State::serve(std::stop_token stop) {
   std::uint32_t seen = 0;
   while (!stop.stop_requested()) {
     std::uint32_t now = epoch.load();
-    for (int spins = 0; spins < kSpins && (now == seen || now % 2 == 0); ++spins) {
+    const auto nothing_to_do = [&] { return now == seen || now % 2 == 0; };
+    const auto sleeps_at = std::chrono::steady_clock::now() + kAwake;
+    for (int looks = 0; nothing_to_do(); ++looks) {
+      if (looks % kLooks == kLooks - 1 && std::chrono::steady_clock::now() >= sleeps_at) break;
       pause();
       now = epoch.load();
     }
-    if (now == seen || now % 2 == 0) {
+    if (nothing_to_do()) {
       // In this order: a stop that comes after the question changes the epoch after `now` was read.
       if (!stop.stop_requested()) epoch.wait(now);
       continue;

@@ -146,5 +146,15 @@ TEST_CASE("the cpu's default shares a batch tile out only where whole ones would
   CHECK(split(2, 32, 127) == 1);  // shares of less than sixteen rows would be split to be even
 }
 
+TEST_CASE("the cpu's default makes no shares that take less than handing them out") {
+  const auto split = [](double density) {
+    Problem problem;
+    problem.layout = patterns::random(128, 128, density, 1);
+    return default_config(problem, {Target::Kind::cpu, "x86-64-v4", 2}, 32).split;
+  };
+  CHECK(split(0.01) == 1);
+  CHECK(split(0.1) == 4);
+}
+
 }  // namespace
 }  // namespace sparsekiln::cpu

@@ -185,6 +185,20 @@ TEST_CASE("a baked plan keeps the form that it has") {
   CHECK(with_baked_tables(plan, problem, target) == plan);
 }
 
+TEST_CASE("the cpu's plan of a product has tiles of their own for up to four batch rows") {
+  const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
+  const Target target{Target::Kind::cpu, "x86-64-v4", 2};
+  for (const bool any : {false, true}) {
+    const Plan plan = any ? choose_attached_plan(problem, target) : choose_plan(problem, target);
+    REQUIRE(plan.size() > 4);
+    for (const std::int32_t range : {0, 1, 2}) {
+      CHECK(plan[static_cast<std::size_t>(range)].up_to == 1 << range);
+      CHECK(plan[static_cast<std::size_t>(range)].config.tile_n == 1 << range);
+    }
+    CHECK(plan[3].up_to == 8);
+  }
+}
+
 TEST_CASE("the cpu's plan for the gradient of the weight has a range for each config that it takes") {
   Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
   problem.operation = Operation::grad_weight;

@@ -71,12 +71,25 @@ def test_what_is_said_more_closely_goes_first(how):
 
 
 @several
-def test_layers_take_the_threads_of_pytorch():
+@pytest.mark.parametrize("policy", ["active", "passive"])  # on the threads of PyTorch, and on the library's
+def test_layers_take_as_many_threads_as_pytorch(policy):
     pytest.importorskip("torch")
     load = "import torch; from sparsekiln.torch import BlockSparseLinear; torch.set_num_threads({})"
-    assert share_of_caller(load.format(1), _TORCH) > 0.95
-    assert share_of_caller(load.format(2), _TORCH) < 0.9
-    assert share_of_caller(load.format(2) + "; sk.set_threads(1)", _TORCH) > 0.95
+    share = lambda before: share_of_caller(before, _TORCH, OMP_WAIT_POLICY=policy)
+    assert share(load.format(1)) > 0.95
+    assert share(load.format(2)) < 0.9
+    assert share(load.format(2) + "; sk.set_threads(1)") > 0.95
+
+
+@pytest.mark.parametrize("environment, expected", [
+    ({}, True), ({"OMP_WAIT_POLICY": "ACTIVE"}, True), ({"OMP_WAIT_POLICY": "PASSIVE"}, False), ({"GOMP_SPINCOUNT": "0"}, False),
+    ({"GOMP_SPINCOUNT": "100", "OMP_WAIT_POLICY": "passive"}, True), ({"KMP_BLOCKTIME": "0"}, False), ({"KMP_BLOCKTIME": "200"}, True),
+])  # fmt: skip
+def test_layers_share_the_threads_of_pytorch_where_those_spin(environment, expected):
+    pytest.importorskip("torch")
+    from sparsekiln.torch.team import threads_spin
+
+    assert threads_spin(environment) is expected
 
 
 @several

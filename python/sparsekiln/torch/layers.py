@@ -104,13 +104,14 @@ class BlockSparseLinear(BlockSparseLayer):
     # ---- use ----
 
     def forward(self, x: Tensor) -> Tensor:
-        crow, col = self.crow_indices, self.col_indices
         if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
+            values, bias, crow, col = self.weight_values, self.bias, self.crow_indices, self.col_indices
         else:
+            values, bias, crow, col = self._tensors()
             self._check_indices(crow, col)
-        return apply(x, self.weight_values, self.bias, crow, col, self.in_features, self.out_features, self.activation)
+        return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation)
 
     def _of_standard_operators(self, x: Tensor) -> Tensor:
         """The same, for formats that have no others: a dense product. The file holds the present blocks alone."""

@@ -5,7 +5,6 @@ straight to its kernel, which checks its operands itself. If the kernel refuses 
 with a readable error or converted to a form that the kernel takes.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable
 
@@ -61,8 +60,10 @@ def linear(x, values, bias, crow, col, in_features, out_features, activation) ->
     weight = find(crow, col, blocks_for(in_features, shape[-1]))
     kernel = weight.ready("forward", n, *form)
     if kernel is not None and x.dim() == 2:
-        with contextlib.suppress(sparsekiln.InvalidArgument):
+        try:
             return run(kernel, n, x, used(values, weight), bias=bias)
+        except sparsekiln.InvalidArgument:
+            pass  # examined below
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
     kernel = weight.make(use, n, *form)
@@ -112,8 +113,10 @@ def grad_input(dy, z, values, crow, col, in_features, out_features, activation) 
     weight = find(crow, col, blocks_for(in_features, shape[-1]))
     kernel = weight.ready("grad_input", n, *form)
     if kernel is not None and dy.dim() == 2:
-        with contextlib.suppress(sparsekiln.InvalidArgument):
+        try:
             return run(kernel, n, dy, used(values, weight), z=z)
+        except sparsekiln.InvalidArgument:
+            pass  # examined below
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
     kernel = weight.make(use, n, *form)
@@ -143,8 +146,10 @@ def grad_weight(
     weight = find(crow, col, blocks_for(in_features, block_in))
     kernel = weight.ready("grad_weight", n, *form)
     if kernel is not None and x.dim() == 2:
-        with contextlib.suppress(sparsekiln.InvalidArgument):
+        try:
             return _finish(run(kernel, n, x, dy, z=z), col.shape[0], bias, x)
+        except sparsekiln.InvalidArgument:
+            pass  # examined below
     check_grad_weight(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias)
     use = Use(
         "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
