@@ -1,11 +1,12 @@
-"""This library against everything else that multiplies block-sparse or dense on a cpu: python3 bench/against.py [--write docs/performance.md] [--short]
+"""This library against everything else that computes block-sparse or dense layers on a cpu: python3 bench/against.py [--write docs/performance.md] [--short]
 
-Inference of linear layers in float32 on this machine: those of workloads.json, cut to sizes that two cores take, and squares of
-2048 features at densities from 2 to 100 % in blocks of 8 to 64. All contestants compute the same, which is checked, on the same cores,
-and take turns in every round; times are medians over the rounds, ratios medians of the rounds' ratios. Threads
-of all sleep between their turns. SciPy has one thread, and it and MKL get the activations as columns, uncounted.
+In float32 on this machine: inference and a step of training of the linear layers of workloads.json, cut to sizes that two cores take;
+squares of 2048 features at densities from 2 to 100 % in blocks of 8 to 64; layers of more and more features, batch rows and
+threads; and convolutions. All contestants compute the same, which is checked, on the same cores, and take turns in every round; times are
+medians over the rounds, ratios medians of the rounds' ratios. Threads of all sleep between their turns. SciPy has one thread,
+and it and MKL get the activations as columns, uncounted.
 
-PyTorch, SciPy, matplotlib (for the plot) and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is named. --libxsmm FOLDER
+PyTorch, SciPy, matplotlib (for the plots) and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is named. --libxsmm FOLDER
 takes another build of LIBXSMM.
 """
 
@@ -20,82 +21,67 @@ import statistics
 import warnings
 
 import cpu_contestants
-import numpy as np
+import cpu_convolution_torch
+import cpu_scaling
+import plots
 import publish
 import torch
 import torch_contest
-from cpu_contestants import CONTESTANTS, DENSE, OURS, Case, Refusal
-from torch_contest import contest, processor
-from workloads import workloads
+from cpu_contestants import CONTESTANTS, DENSE, KERNEL, OURS
+from linear_cases import Layer, Times, layers_of_list, measure, measure_training, title, trained
+from torch_contest import processor
 
-import sparsekiln
-
-_MOST_FEATURES, _MOST_BATCH = 4096, 512
 _SIDE, _BATCH = 2048, 64
 _DENSITIES, _BLOCKS = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0), (8, 16, 32, 64)
+_CONVOLUTIONS = [(*layer, block, density) for block in (16, 32) for density in (0.1, 0.25) for layer in ((128, 28), (256, 14), (512, 7))]
+_IMAGES = 8
 _ASKED = {"PyTorch BSR (MKL)": 4.0, "SciPy BSR": 8.0, "LIBXSMM": 1.2}
 _ASKED_OF_DENSE = 7.0  # at 90 % sparse
-
-Layer = tuple[str, int, int, float, int, int]  # name, rows and columns of blocks, density, block, batch
-Times = dict[str, list[float]]
-
-
-def layers_of_list() -> list[Layer]:
-    """Each once: types, and what is cut to the same size, are one layer here."""
-    found = {}
-    for one in workloads():
-        if one.operation != "forward":
-            continue
-        shrink = max(1, -(-max(one.out_features, one.in_features) // _MOST_FEATURES))
-        rows, cols = (max(1, side // shrink) for side in one.grid)
-        layer = (one.name, rows, cols, one.density, one.block, min(one.batch, _MOST_BATCH))
-        found[layer[1:]] = layer
-    return list(found.values())
 
 
 def squares(side: int) -> list[Layer]:
     return [("square", side // block, side // block, density, block, _BATCH) for block in _BLOCKS for density in _DENSITIES]
 
 
-def measure(layer: Layer, rounds: int, threads: int, refused: dict[str, str]) -> Times:
-    _, rows, cols, density, block, batch = layer
-    case = Case(sparsekiln.patterns.random(rows, cols, density, seed=1), block, batch, threads)
-    calls = {}
-    expected = (case.x.double() @ case.dense.double().T).numpy()
-    for name, make in CONTESTANTS.items():
-        try:
-            call = make(case)
-            np.testing.assert_allclose(np.asarray(call()), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max(), err_msg=name)
-            calls[name] = call
-        except Refusal as refusal:
-            refused[name] = str(refusal)
-    return contest(calls, rounds)
-
-
-def ratio(times: Times, name: str) -> float:
+def ratio(times: Times, name: str, ours: str = OURS) -> float:
     """How many times as fast as `name` ours is."""
-    return statistics.median(other / own for other, own in zip(times[name], times[OURS]))
+    return statistics.median(other / own for other, own in zip(times[name], times[ours]))
 
 
 def fastest_dense(times: Times) -> str:
     return min((name for name in DENSE if name in times), key=lambda name: statistics.median(times[name]))
 
 
-def title(layer: Layer) -> str:
-    name, rows, cols, density, block, batch = layer
-    return f"{name} {rows * block}x{cols * block} {100 * density:.3g} % block {block} n={batch}"
+def geometric_mean(results: dict[Layer, Times], name: str, ours: str = OURS) -> str:
+    ratios = [ratio(times, name, ours) for times in results.values() if name in times]
+    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "not installed"
 
 
-def table_of_list(results: dict[Layer, Times]) -> list[str]:
-    others = [name for name in CONTESTANTS if name != OURS and any(name in times for times in results.values())]
+def spread(times: list[float]) -> str:
+    """p20 and p80, over the median."""
+    low, *_, high = statistics.quantiles(times, n=5)
+    middle = statistics.median(times)
+    return f"{low / middle:.2f} – {high / middle:.2f}"
+
+
+# ---- tables ----
+
+
+def table_of_layers(results: dict[Layer, Times]) -> list[str]:
+    """A column for each of the others. Where the kernel was called by itself, its time is there, too."""
+    names = list(dict.fromkeys(name for times in results.values() for name in times))
+    others = [name for name in names if name not in (OURS, KERNEL)]
+    alone = [KERNEL] if KERNEL in names else []
     rows = [
-        [title(layer), f"{statistics.median(times[OURS]):.3f}", *(f"{ratio(times, name):.2f}" if name in times else "-" for name in others)]
+        [
+            title(layer), f"{statistics.median(times[OURS]):.3f}", spread(times[OURS]), *(f"{statistics.median(times[name]):.3f}" for name in alone),
+            *(f"{ratio(times, name):.2f}" if name in times else "-" for name in others),
+        ]
         for layer, times in results.items()
-    ]
-    means = [
-        f"{statistics.geometric_mean([ratio(times, name) for times in results.values() if name in times]):.2f}" for name in others
-    ]
-    return publish.table(["layer", "ms", *(f"× {name}" for name in others)], [*rows, ["geometric mean", "", *means]])
+    ]  # fmt: skip
+    means = ["geometric mean", "", "", *("" for _ in alone), *(geometric_mean(results, name) for name in others)]
+    columns = ["layer", "ms", "p20 – p80", *(f"{name}, ms" for name in alone), *(f"× {name}" for name in others)]
+    return publish.table(columns, [*rows, means])
 
 
 def table_of_squares(results: dict[Layer, Times]) -> list[str]:
@@ -107,56 +93,45 @@ def table_of_squares(results: dict[Layer, Times]) -> list[str]:
     return publish.table(["density", *(f"block {block}" for block in blocks)], rows)
 
 
-def losses(results: dict[Layer, Times]) -> list[str]:
-    found = [
-        f"- {title(layer)}: {name} takes {ratio(times, name):.2f} of our time"
-        for layer, times in results.items()
-        for name in times
-        if name != OURS and ratio(times, name) < 1
-    ]
-    return found or ["- none"]
+def table_of_convolutions(results: dict[tuple, tuple[Times, Times]]) -> list[str]:
+    """Each against the fastest format of PyTorch."""
+    rows = []
+    for (channels, side, block, density), both in results.items():
+        cells = []
+        for times in both:
+            dense = min((name for name in times if name != "ours"), key=lambda name, times=times: statistics.median(times[name]))
+            cells += [f"{statistics.median(times['ours']):.3f}", f"{ratio(times, dense, 'ours'):.2f}"]
+        rows.append([f"{channels} channels, {side}x{side}, {100 * density:g} %, block {block}", *cells])
+    return publish.table(["convolution", "inference, ms", "× dense", "forward and gradients, ms", "× dense"], rows)
 
 
 def goals(of_list: dict[Layer, Times], of_squares: dict[Layer, Times]) -> list[str]:
-    rows = []
-    for name, asked in _ASKED.items():
-        ratios = [ratio(times, name) for times in of_list.values() if name in times]
-        rows.append([name, f"{asked:g}", f"{statistics.geometric_mean(ratios):.2f}" if ratios else "not installed"])
-    sparse = [ratio(times, fastest_dense(times)) for layer, times in of_squares.items() if layer[3] == 0.1]
-    rows.append(["the fastest dense product, at 90 % sparse", f"{_ASKED_OF_DENSE:g}", f"{statistics.geometric_mean(sparse):.2f}"])
-    return publish.table(["against", "goal", "geometric mean"], rows)
+    rows = [[name, f"{asked:g}", geometric_mean(of_list, name), geometric_mean(of_list, name, KERNEL)] for name, asked in _ASKED.items()]
+    sparse = [times for layer, times in of_squares.items() if layer[3] == 0.1]
+    means = (f"{statistics.geometric_mean([ratio(times, fastest_dense(times), ours) for times in sparse]):.2f}" for ours in (OURS, KERNEL))
+    rows.append(["the fastest dense product, at 90 % sparse", f"{_ASKED_OF_DENSE:g}", *means])
+    return publish.table(["against", "goal", "geometric mean", "of the kernel alone"], rows)
 
 
-def report(of_list: dict[Layer, Times], of_squares: dict[Layer, Times], refused: dict[str, str], rounds: int, threads: int) -> str:
-    side = max(layer[1] * layer[4] for layer in of_squares)
-    return "\n".join([
-        f"{processor()}, {threads} threads, PyTorch {torch.__version__}, float32, {rounds} rounds. Ratios are the other's time over ours.", "",
-        *table_of_list(of_list), "",
-        f"Speed over the fastest dense product, {side} features in and out, n = {_BATCH}:", "",
-        "![Speed over the fastest dense product against density, for blocks of 8 to 64](plots/against.svg)", "",
-        *table_of_squares(of_squares), "",
-        *goals(of_list, of_squares), "",
-        "Where another is faster:", "", *losses(of_list | of_squares),
-        *(f"\nNot measured: {name}: {why}." for name, why in refused.items()),
-    ])  # fmt: skip
+def losses(results: dict[Layer, Times], what: str) -> list[str]:
+    return [
+        f"- {what}, {title(layer)}: {name} takes {ratio(times, name):.2f} of our time"
+        + (f", and {ratio(times, name, KERNEL):.2f} of the kernel's" if KERNEL in times else "")
+        for layer, times in results.items()
+        for name in times
+        if name not in (OURS, KERNEL) and ratio(times, name) < 1
+    ]
 
 
-def plot(results: dict[Layer, Times], file: pathlib.Path) -> None:
+def plot_of_squares(results: dict[Layer, Times], file: pathlib.Path) -> None:
     """Speed over the fastest dense product against density, a line for each block."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "sparsekiln", "axes.grid": True, "grid.alpha": 0.3, "font.size": 9})
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(layout="constrained", figsize=(6, 3.6))
-    for block in sorted({layer[4] for layer in results}):
-        points = [(100 * layer[3], ratio(times, fastest_dense(times))) for layer, times in results.items() if layer[4] == block]
-        axes.plot(*zip(*points), marker="o", markersize=3, label=f"blocks of {block}")
-    axes.axhline(1, color="gray", linestyle="--")
-    axes.set(xscale="log", yscale="log", xlabel="blocks, %", ylabel="times the speed of dense")
-    axes.legend(frameon=False)
-    figure.savefig(file, metadata={"Date": None})
+    with plots.figure(file) as (axes,):
+        for block in sorted({layer[4] for layer in results}):
+            points = [(100 * layer[3], ratio(times, fastest_dense(times))) for layer, times in results.items() if layer[4] == block]
+            axes.plot(*zip(*points), marker="o", markersize=3, label=f"blocks of {block}")
+        axes.axhline(1, color="gray", linestyle="--")
+        axes.set(xscale="log", yscale="log", xlabel="blocks, %", ylabel="times the speed of dense")
+        axes.legend(frameon=False)
 
 
 def main() -> None:
@@ -166,19 +141,38 @@ def main() -> None:
     options = torch_contest.options(__doc__, __file__, rounds=15, add_options=add_libxsmm)
     CONTESTANTS["LIBXSMM"] = functools.partial(cpu_contestants.libxsmm, installation=options.libxsmm)
     warnings.filterwarnings("ignore", message="Sparse")
+    rounds, threads = options.rounds, options.threads
     refused: dict[str, str] = {}
-    listed, squared = layers_of_list(), squares(_SIDE)
+    listed, squared, convolved, images = layers_of_list(), squares(_SIDE), _CONVOLUTIONS, _IMAGES
     if options.short:
-        listed, squared = [("short", 4, 8, 0.5, 32, 16)], [("square", 8, 8, 0.1, 32, 16)]
-    with torch.no_grad():
-        of_list = {layer: measure(layer, options.rounds, options.threads, refused) for layer in listed}
-        of_squares = {layer: measure(layer, options.rounds, options.threads, refused) for layer in squared}
-    text = report(of_list, of_squares, refused, options.rounds, options.threads)
+        listed, squared, convolved, images = [("short", 4, 8, 0.5, 32, 16)], [("square", 8, 8, 0.1, 32, 16)], [(64, 5, 16, 0.5)], 2
+    of_list = {layer: measure(layer, rounds, threads, refused) for layer in listed}
+    of_squares = {layer: measure(layer, rounds, threads, refused) for layer in squared}
+    grown = [(study, cpu_scaling.run(study, rounds, refused)) for study in cpu_scaling.studies(threads, options.short)]
+    torch.set_num_threads(threads)
+    of_training = {layer: measure_training(layer, rounds) for layer in trained(listed)}
+    of_convolutions = {case: cpu_convolution_torch.measure(*case, images, rounds) for case in convolved}
+    lines = [
+        f"{processor()}, {threads} threads, PyTorch {torch.__version__}, float32, {rounds} rounds. Ratios are the other's time over ours.", "",
+        "Inference:", "", *table_of_layers(of_list), "",
+        f"Speed over the fastest dense product, {_SIDE} features in and out, n = {_BATCH}:", "",
+        "![Speed over the fastest dense product against density, for blocks of 8 to 64](plots/against.svg)", "",
+        *table_of_squares(of_squares), "",
+        *goals(of_list, of_squares), "",
+        "![Milliseconds against features at one number of parameters, against the batch, and against threads](plots/against_scaling.svg)", "",
+        *(line for study, results in grown for line in cpu_scaling.table(study, results)),
+        "A step of training, with a bias:", "", *table_of_layers(of_training), "",
+        f"Convolutions of 3×3, {images} images:", "", *table_of_convolutions(of_convolutions), "",
+        "Where another is faster:", "", *(losses(of_list | of_squares, "inference") + losses(of_training, "training") or ["- nowhere"]),
+        *(f"\nNot measured: {name}: {why}." for name, why in refused.items()),
+    ]  # fmt: skip
+    text = "\n".join(lines)
     print(text)
     if options.write:
-        plots = options.write.parent / "plots"
-        plots.mkdir(exist_ok=True)
-        plot(of_squares, plots / "against.svg")
+        folder = options.write.parent / "plots"
+        folder.mkdir(exist_ok=True)
+        plot_of_squares(of_squares, folder / "against.svg")
+        cpu_scaling.plot(grown, folder / "against_scaling.svg")
         publish.write(options.write, text, __file__)
 
 

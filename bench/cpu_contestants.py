@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import timeit
 from collections.abc import Callable
 
 import numpy as np
@@ -46,6 +47,18 @@ class Case:
 
 def ours(case: Case) -> Call:
     return lambda: case.layer(case.x)
+
+
+def kernel_alone(case: Case) -> Call:
+    """Ours as a kernel for this batch, into memory that is there, as the libraries below are called."""
+    kernel = sparsekiln.compile(case.layout, case.block, case.batch, target="cpu")
+    x, y = case.x.numpy(), np.empty((case.batch, case.out_features), np.float32)
+
+    def call():
+        kernel(x, case.values, y=y, threads=case.threads)
+        return y
+
+    return call
 
 
 def torch_bsr(case: Case) -> Call:
@@ -132,14 +145,20 @@ def mkl_bsr(case: Case) -> Call:
     return call
 
 
+_XSMM_TILES = (8, 16, 32, 64)  #: batch rows; which are fastest depends on the layer
+
+
 @functools.cache
 def _xsmm(installation: str) -> ctypes.CDLL:
     """Compiled against Debian's LIBXSMM, or the one in a folder with include/ and lib/."""
     folder = tempfile.mkdtemp(prefix="sparsekiln-xsmm-")
     source = pathlib.Path(__file__).with_name("batch_reduce.c")
-    where = [f"-I{installation}/include", f"-L{installation}/lib"] if installation else []
+    lib = f"{installation}/lib"
+    # 2.0 has its headers in a folder of their own, and no stand-in for a BLAS, as it calls none.
+    where = [f"-I{installation}/include", f"-I{installation}/include/libxsmm", f"-L{lib}", f"-Wl,-rpath,{lib}"] if installation else []
+    blas = ["-lxsmmnoblas"] if not installation or glob.glob(f"{lib}/libxsmmnoblas.*") else []
     command = ["gcc", "-O2", "-shared", "-fPIC", "-fopenmp", *where, str(source), "-o", f"{folder}/product.so"]
-    done = subprocess.run([*command, "-lxsmm", "-lxsmmnoblas", "-ldl", "-lm", "-lpthread"], capture_output=True, text=True)
+    done = subprocess.run([*command, "-lxsmm", *blas, "-ldl", "-lm", "-lpthread"], capture_output=True, text=True)
     if done.returncode != 0:
         raise Refusal("no LIBXSMM (Debian's libxsmm-dev, or --libxsmm)")
     library = ctypes.CDLL(f"{folder}/product.so")
@@ -153,24 +172,33 @@ def libxsmm(case: Case, installation: str = "") -> Call:
     if np.diff(case.crow).max(initial=0) > 4096:
         raise Refusal("a block row has more than 4096 blocks")
     values = np.ascontiguousarray(case.values.transpose(0, 2, 1))
-    product = library.make_product(
-        case.block, case.batch, case.in_features, case.out_features, pointer(case.crow), pointer(case.col), pointer(values)
-    )
-    if not product:
-        raise Refusal("no kernel of this size")
     x, y = case.x.numpy(), np.empty((case.batch, case.out_features), np.float32)
 
-    def call():
-        _ = values  # that the product reads
-        library.run_product(ctypes.c_void_p(product), pointer(x), pointer(y), case.batch)
-        return y
+    def with_tile(tile: int) -> Call:
+        product = library.make_product(
+            case.block, tile, case.batch, case.in_features, case.out_features, pointer(case.crow), pointer(case.col), pointer(values)
+        )
+        if not product:
+            raise Refusal("no kernel of this size")
 
-    return call
+        def call():
+            _ = values  # that the product reads
+            library.run_product(ctypes.c_void_p(product), pointer(x), pointer(y), case.batch, case.threads)
+            return y
+
+        return call
+
+    return min(map(with_tile, _XSMM_TILES), key=_seconds)
 
 
-OURS = "Sparsekiln"
+def _seconds(call: Call) -> float:
+    call()
+    return min(timeit.repeat(call, number=3, repeat=5))
+
+
+OURS, KERNEL = "BlockSparseLinear", "kernel alone"
 CONTESTANTS: dict[str, Callable[[Case], Call]] = {
-    OURS: ours, "PyTorch BSR (MKL)": torch_bsr, "MKL BSR": mkl_bsr, "SciPy BSR": scipy_bsr, "LIBXSMM": libxsmm,
+    OURS: ours, KERNEL: kernel_alone, "PyTorch BSR (MKL)": torch_bsr, "MKL BSR": mkl_bsr, "SciPy BSR": scipy_bsr, "LIBXSMM": libxsmm,
     "PyTorch dense": torch_dense, "oneDNN dense": onednn_plain, "oneDNN dense, prepacked": onednn_prepacked,
     "OpenBLAS dense": openblas_dense,
 }  # fmt: skip

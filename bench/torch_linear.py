@@ -3,7 +3,7 @@
 4096 features in and out, 10 % dense in blocks of 32, batch 64, float32, on this machine's cpu, with a bias: inference,
 and a step of training (forward, both gradients, SGD). All contestants take turns in every round; times are medians over
 the rounds, and ratios medians of the rounds' ratios. PyTorch has no gradients through BSR tensors on a cpu; those of the
-contest are computed from the products that it does have, see _BsrStep.
+contest are computed from the products that it does have, see training_contestants.py.
 
 Then what a call costs in addition to its kernel: a layer of one block, called a thousand times in a row.
 """
@@ -23,86 +23,23 @@ from torch_contest import contest, processor
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
+from training_contestants import OURS, check_gradients, dense_of, training
 
 _FEATURES, _BLOCK, _DENSITY, _BATCH = 4096, 32, 0.1, 64
-_OURS = "BlockSparseLinear"
 
 
 # ---- contestants ----
-
-
-class _BsrStep(torch.autograd.Function):
-    """The layer on a BSR tensor, trained: y and dx are its BSR products, dx's with a transposed copy that is made in each
-    step; dW, which it has no product for, is a batched dense product over the blocks."""
-
-    @staticmethod
-    def forward(ctx, x, values, bias, layer):
-        ctx.layer = layer
-        ctx.save_for_backward(x, values)
-        weight = torch.sparse_bsr_tensor(layer.crow, layer.col, values, size=layer.shape)
-        return torch.addmm(bias[:, None], weight, x.T).T
-
-    @staticmethod
-    def backward(ctx, dy):
-        layer = ctx.layer
-        x, values = ctx.saved_tensors
-        transposed = values[layer.order].transpose(1, 2).contiguous()
-        weight = torch.sparse_bsr_tensor(layer.ccol, layer.row_of, transposed, size=layer.shape[::-1])
-        dx = (weight @ dy.T).T
-        tiles = dy.reshape(len(dy), -1, _BLOCK).permute(1, 2, 0)[layer.rows]
-        dw = torch.bmm(tiles, x.reshape(len(x), -1, _BLOCK).transpose(0, 1)[layer.col.long()])
-        return dx, dw, dy.sum(0), None
-
-
-class BsrLinear(torch.nn.Module):
-    def __init__(self, ours: BlockSparseLinear):
-        super().__init__()
-        bsr = ours.to_bsr().detach()
-        self.shape, self.crow, self.col = bsr.shape, bsr.crow_indices(), bsr.col_indices()
-        turned = bsr.to_dense().T.contiguous().to_sparse_bsr((_BLOCK, _BLOCK))
-        self.ccol, self.row_of = turned.crow_indices(), turned.col_indices()
-        self.rows = torch.repeat_interleave(torch.arange(self.crow.numel() - 1), self.crow.diff())
-        self.order = torch.argsort(self.col.long() * (self.crow.numel() - 1) + self.rows)
-        self.weight_values = torch.nn.Parameter(bsr.values().clone())
-        self.bias = torch.nn.Parameter(ours.bias.detach().clone())
-
-    def forward(self, x):
-        return _BsrStep.apply(x, self.weight_values, self.bias, self)
 
 
 def inference(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor) -> dict:
     bsr, bias = ours.to_bsr().detach(), ours.bias.detach()
     column = bias[:, None]
     return {
-        _OURS: lambda: ours(x),
+        OURS: lambda: ours(x),
         "nn.Linear, dense": lambda: dense(x),
         "BSR, F.linear": lambda: torch.nn.functional.linear(x, bsr, bias),
         "BSR, addmm": lambda: torch.addmm(column, bsr, x.T).T,
     }
-
-
-def training(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> dict:
-    def step(layer):
-        optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
-        leaf = x.clone().requires_grad_()
-
-        def run():
-            optimizer.zero_grad(set_to_none=True)
-            leaf.grad = None
-            layer(leaf).backward(dy)
-            optimizer.step()
-
-        return run
-
-    return {_OURS: step(ours), "nn.Linear, dense": step(dense), "BSR, by hand": step(BsrLinear(ours))}
-
-
-def dense_of(ours: BlockSparseLinear) -> torch.nn.Linear:
-    dense = torch.nn.Linear(ours.in_features, ours.out_features)
-    with torch.no_grad():
-        dense.weight.copy_(ours.to_dense())
-        dense.bias.copy_(ours.bias)
-    return dense
 
 
 def check(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> None:
@@ -111,17 +48,7 @@ def check(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: 
     with torch.no_grad():
         for name, run in inference(ours, dense, x).items():
             torch.testing.assert_close(run(), expected, rtol=1e-3, atol=1e-3, msg=lambda text, name=name: f"{name}: {text}")
-    results = []
-    for layer in (ours, dense, BsrLinear(ours)):
-        leaf = x.clone().requires_grad_()
-        parameter = layer.weight if layer is dense else layer.weight_values
-        dx, dw = torch.autograd.grad(layer(leaf), (leaf, parameter), dy)
-        results.append((dx, dw))
-    kept = BlockSparseLinear.from_linear(dense, layout=ours.layout)
-    kept._copy_dense(results[1][1], None)
-    for dx, dw in (results[0], results[2]):
-        torch.testing.assert_close(dx, results[1][0], rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(dw, kept.weight_values.detach(), rtol=1e-3, atol=1e-3)
+    check_gradients(ours, dense, x, dy)
 
 
 # ---- timing ----
@@ -167,10 +94,10 @@ def overhead(rounds: int, calls: int) -> dict[str, float]:
 def table(title: str, times: dict[str, list[float]]) -> list[str]:
     def cells(name: str, all_of_it: list[float]) -> list[str]:
         low, *_, high = statistics.quantiles(all_of_it, n=5)
-        ratio = statistics.median(a / b for a, b in zip(all_of_it, times[_OURS]))
+        ratio = statistics.median(a / b for a, b in zip(all_of_it, times[OURS]))
         return [name, f"{statistics.median(all_of_it):.2f}", f"{low:.2f} – {high:.2f}", f"{ratio:.1f}"]
 
-    columns = [title, "median, ms", "p20 – p80, ms", f"× {_OURS}"]
+    columns = [title, "median, ms", "p20 – p80, ms", f"× {OURS}"]
     return [*publish.table(columns, (cells(*one) for one in times.items())), ""]
 
 

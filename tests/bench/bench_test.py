@@ -30,8 +30,8 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "batch_reduce.c", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "contestants.py", "cpu_contestants.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_results.py", "gpu_tables.py", "headline.py", "main_loop.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "triton_spmm.py",
+    "contestants.py", "cpu_contestants.py", "cpu_scaling.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "linear_cases.py", "main_loop.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_spmm.py",
     "wgmma_products.py", "workloads.json", "workloads.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -515,10 +515,15 @@ class Bench(unittest.TestCase):
     def test_against(self):
         rows = self.written_with_torch("against.py")
         titles = [next(iter(row)) for row in rows]
-        self.assertEqual(titles, ["layer"] * 2 + ["density"] + ["against"] * 4)
-        self.assert_positive(float(rows[0]["ms"]), "ms")
-        for cell in (rows[0]["× PyTorch dense"], rows[1]["× PyTorch dense"], rows[2]["block 32"]):
-            self.assert_positive(float(cell), "ratio")
+        growth = ["features"] * 2 + ["batch"] * 2 + ["threads"] * len(os.sched_getaffinity(0))
+        self.assertEqual(titles, ["layer"] * 2 + ["density"] + ["against"] * 4 + growth + ["layer"] * 2 + ["convolution"])
+        training, convolution = rows[-3], rows[-1]
+        for row, title in (
+            (rows[0], "ms"), (rows[0], "kernel alone, ms"), (rows[0], "× PyTorch dense"), (rows[1], "× PyTorch dense"), (rows[2], "block 32"),
+            *((row, "BlockSparseLinear") for row in rows[7:-3]), (training, "× nn.Linear, dense"), (training, "× BSR, by hand"),
+            (convolution, "inference, ms"), (convolution, "× dense"),
+        ):  # fmt: skip
+            self.assert_positive(float(row[title]), title)
 
     @needs_cpu
     def test_growth(self):
