@@ -8,20 +8,20 @@ import ctypes
 import dataclasses
 import functools
 import glob
+import os
 import pathlib
-import subprocess
 import sys
-import tempfile
-import timeit
 from collections.abc import Callable
 
 import numpy as np
 import torch
+import xsmm_product
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
 
 Call = Callable[[], object]
+_CORES = len(os.sched_getaffinity(0))
 
 
 class Refusal(Exception):
@@ -87,8 +87,10 @@ def onednn_plain(case: Case) -> Call:
 def openblas_dense(case: Case) -> Call:
     if "openblas" not in str(np.show_config(mode="dicts")["Build Dependencies"]["blas"]["name"]).lower():
         raise Refusal("this NumPy has another BLAS")
-    x, turned, y = case.x.numpy(), case.dense.numpy().T, np.empty((case.batch, case.out_features), np.float32)
-    return lambda: np.matmul(x, turned, out=y)
+    if case.threads != _CORES:
+        raise Refusal("OpenBLAS has as many threads as there were cores when it was loaded")
+    x, transposed, y = case.x.numpy(), case.dense.numpy().T, np.empty((case.batch, case.out_features), np.float32)
+    return lambda: np.matmul(x, transposed, out=y)
 
 
 def scipy_bsr(case: Case) -> Call:
@@ -97,8 +99,8 @@ def scipy_bsr(case: Case) -> Call:
     except ModuleNotFoundError as error:
         raise Refusal("no SciPy") from error
     weight = scipy.sparse.bsr_array((case.values, case.col, case.crow), shape=(case.out_features, case.in_features))
-    turned = np.ascontiguousarray(case.x.numpy().T)  # uncounted: it takes activations as columns
-    return lambda: (weight @ turned).T
+    transposed = np.ascontiguousarray(case.x.numpy().T)  # uncounted: it takes activations as columns
+    return lambda: (weight @ transposed).T
 
 
 @functools.cache
@@ -131,13 +133,13 @@ def mkl_bsr(case: Case) -> Call:
     general = Description(20, 0, 0)
     library.mkl_sparse_set_mm_hint(handle, 10, general, row_major, case.batch, 1000)
     library.mkl_sparse_optimize(handle)
-    turned = np.ascontiguousarray(case.x.numpy().T)  # as for SciPy
+    transposed = np.ascontiguousarray(case.x.numpy().T)  # as for SciPy
     y = np.empty((case.out_features, case.batch), np.float32)
 
     def call():
         _ = values, case.col  # that MKL reads
         library.mkl_sparse_s_mm(
-            10, ctypes.c_float(1), handle, general, row_major, pointer(turned), case.batch, case.batch, ctypes.c_float(0),
+            10, ctypes.c_float(1), handle, general, row_major, pointer(transposed), case.batch, case.batch, ctypes.c_float(0),
             pointer(y), case.batch,
         )  # fmt: skip
         return y.T
@@ -145,55 +147,13 @@ def mkl_bsr(case: Case) -> Call:
     return call
 
 
-_XSMM_TILES = (8, 16, 32, 64)  #: batch rows; which are fastest depends on the layer
-
-
-@functools.cache
-def _xsmm(installation: str) -> ctypes.CDLL:
-    """Compiled against Debian's LIBXSMM, or the one in a folder with include/ and lib/."""
-    folder = tempfile.mkdtemp(prefix="sparsekiln-xsmm-")
-    source = pathlib.Path(__file__).with_name("batch_reduce.c")
-    lib = f"{installation}/lib"
-    # 2.0 has its headers in a folder of their own, and no stand-in for a BLAS, as it calls none.
-    where = [f"-I{installation}/include", f"-I{installation}/include/libxsmm", f"-L{lib}", f"-Wl,-rpath,{lib}"] if installation else []
-    blas = ["-lxsmmnoblas"] if not installation or glob.glob(f"{lib}/libxsmmnoblas.*") else []
-    command = ["gcc", "-O2", "-shared", "-fPIC", "-fopenmp", *where, str(source), "-o", f"{folder}/product.so"]
-    done = subprocess.run([*command, "-lxsmm", *blas, "-ldl", "-lm", "-lpthread"], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Refusal("no LIBXSMM (Debian's libxsmm-dev, or --libxsmm)")
-    library = ctypes.CDLL(f"{folder}/product.so")
-    library.make_product.restype = ctypes.c_void_p
-    return library
-
-
-def libxsmm(case: Case, installation: str = "") -> Call:
-    library = _xsmm(installation)
-    pointer = lambda array: ctypes.c_void_p(array.ctypes.data)  # noqa: E731
-    if np.diff(case.crow).max(initial=0) > 4096:
-        raise Refusal("a block row has more than 4096 blocks")
-    values = np.ascontiguousarray(case.values.transpose(0, 2, 1))
-    x, y = case.x.numpy(), np.empty((case.batch, case.out_features), np.float32)
-
-    def with_tile(tile: int) -> Call:
-        product = library.make_product(
-            case.block, tile, case.batch, case.in_features, case.out_features, pointer(case.crow), pointer(case.col), pointer(values)
-        )
-        if not product:
-            raise Refusal("no kernel of this size")
-
-        def call():
-            _ = values  # that the product reads
-            library.run_product(ctypes.c_void_p(product), pointer(x), pointer(y), case.batch, case.threads)
-            return y
-
-        return call
-
-    return min(map(with_tile, _XSMM_TILES), key=_seconds)
-
-
-def _seconds(call: Call) -> float:
-    call()
-    return min(timeit.repeat(call, number=3, repeat=5))
+def libxsmm(case: Case, installation: pathlib.Path | None = None) -> Call:
+    if np.diff(case.crow).max(initial=0) > xsmm_product.MOST_BLOCKS:
+        raise Refusal(f"a block row has more than {xsmm_product.MOST_BLOCKS} blocks")
+    try:
+        return xsmm_product.fastest(case, installation)
+    except xsmm_product.Missing as error:
+        raise Refusal(str(error)) from None
 
 
 OURS, KERNEL = "BlockSparseLinear", "kernel alone"

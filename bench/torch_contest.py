@@ -11,7 +11,8 @@ from collections.abc import Callable
 import publish
 import torch
 
-_TURN, _MOST_CALLS = 3.0, 20  # milliseconds
+_TURN = 3.0  # milliseconds
+_MOST_CALLS = 20
 
 
 def options(description: str, script: str, rounds: int, add_options=lambda parser: None) -> argparse.Namespace:
@@ -40,7 +41,8 @@ def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in names}
     for run in contestants.values():
         run()
-    calls = {name: max(1, min(_MOST_CALLS, int(_TURN / _milliseconds(contestants[name], 1)))) for name in names}
+    once = {name: min(_milliseconds(contestants[name], 1) for _ in range(3)) for name in names}
+    calls = {name: max(1, min(_MOST_CALLS, int(_TURN / once[name]))) for name in names}
     for number in range(rounds):
         for place in range(len(names)):
             name = names[(number + place) % len(names)]

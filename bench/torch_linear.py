@@ -20,10 +20,10 @@ import publish
 import torch
 import torch_contest
 from torch_contest import contest, processor
+from training_contestants import OURS, check_gradients, dense_of, training
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear
-from training_contestants import OURS, check_gradients, dense_of, training
 
 _FEATURES, _BLOCK, _DENSITY, _BATCH = 4096, 32, 0.1, 64
 

@@ -40,8 +40,8 @@ class BsrLinear(torch.nn.Module):
         bsr = ours.to_bsr().detach()
         self.block = ours.block[0]
         self.shape, self.crow, self.col = bsr.shape, bsr.crow_indices(), bsr.col_indices()
-        turned = bsr.to_dense().T.contiguous().to_sparse_bsr((self.block, self.block))
-        self.ccol, self.row_of = turned.crow_indices(), turned.col_indices()
+        transposed = bsr.to_dense().T.contiguous().to_sparse_bsr((self.block, self.block))
+        self.ccol, self.row_of = transposed.crow_indices(), transposed.col_indices()
         self.rows = torch.repeat_interleave(torch.arange(self.crow.numel() - 1), self.crow.diff())
         self.order = torch.argsort(self.col.long() * (self.crow.numel() - 1) + self.rows)
         self.weight_values = torch.nn.Parameter(bsr.values().clone())
@@ -76,15 +76,17 @@ def dense_of(ours: BlockSparseLinear) -> torch.nn.Linear:
 
 
 def check_gradients(ours: BlockSparseLinear, dense: torch.nn.Linear, x: torch.Tensor, dy: torch.Tensor) -> None:
-    """All contestants compute the same."""
+    """All contestants compute the same y, dx, dW and gradient of the bias."""
     results = []
     for layer in (ours, dense, BsrLinear(ours)):
         leaf = x.clone().requires_grad_()
         parameter = layer.weight if layer is dense else layer.weight_values
-        dx, dw = torch.autograd.grad(layer(leaf), (leaf, parameter), dy)
-        results.append((dx, dw))
+        y = layer(leaf)
+        results.append((y.detach(), *torch.autograd.grad(y, (leaf, parameter, layer.bias), dy)))
+    of_dense = results[1]
     kept = BlockSparseLinear.from_linear(dense, layout=ours.layout, block=ours.block)
-    kept._copy_dense(results[1][1], None)
-    for dx, dw in (results[0], results[2]):
-        torch.testing.assert_close(dx, results[1][0], rtol=1e-3, atol=1e-3)
-        torch.testing.assert_close(dw, kept.weight_values.detach(), rtol=1e-3, atol=1e-3)
+    kept._copy_dense(of_dense[2], None)
+    expected = (of_dense[0], of_dense[1], kept.weight_values.detach(), of_dense[3])
+    for others in (results[0], results[2]):
+        for one, of_one in zip(others, expected):
+            torch.testing.assert_close(one, of_one, rtol=1e-3, atol=1e-3)

@@ -30,7 +30,7 @@ namespace sparsekiln::cpu {
 ///     for each weight (W, and V of a GLU)
 ///       copy_weight       where blocks are converted, gated or partial: once for all register tiles
 ///       for each register tile and group
-///         load_sums       accumulators are in L1 between chunks
+///         load_sums       accumulators are in L1 between chunks; the first chunk begins with zeros
 ///         for each step   block_product: for each word of k, multiply
 ///         store_sums
 ///

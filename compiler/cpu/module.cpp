@@ -22,9 +22,11 @@ EmittedModule::EmittedModule(const Target& target)
 
 llvm::GlobalVariable* EmittedModule::table(const std::string& name, const std::vector<std::int32_t>& values) {
   const std::vector<std::uint32_t> bits(values.begin(), values.end());
-  auto* data = llvm::ConstantDataArray::get(context_, llvm::ArrayRef(bits));
-  auto* global = new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::InternalLinkage,
-                                          data, name);
+  auto* data = llvm::ConstantDataArray::get(context_, llvm::ArrayRef(bits));  // one object for equal values
+  llvm::GlobalVariable*& global = tables_[data];
+  if (global != nullptr) return global;
+  global = new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::InternalLinkage, data,
+                                    name);
   global->setAlignment(llvm::Align(64));
   return global;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ class EmittedModule {
   explicit EmittedModule(const Target& target);
 
   [[nodiscard]] VectorIr& ir() { return ir_; }
-  /// A constant array of 32-bit numbers, aligned to a cache line.
+  /// A constant array of 32-bit numbers, aligned to a cache line. Equal ones, as entries of one schedule
+  /// have, are one array, which has the first one's name.
   llvm::GlobalVariable* table(const std::string& name, const std::vector<std::int32_t>& values);
   /// `heading`, then the textual IR, verified. Throws `internal` where it is malformed.
   [[nodiscard]] std::string text(const std::string& heading) const;
@@ -30,6 +32,7 @@ class EmittedModule {
   llvm::LLVMContext context_;
   llvm::Module module_;
   VectorIr ir_;
+  std::map<const llvm::Constant*, llvm::GlobalVariable*> tables_;  ///< by their values
 };
 
 /// Throws `invalid_argument` for what no operation has on the cpu target: variants, math and fields of a

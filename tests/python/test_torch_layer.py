@@ -14,6 +14,7 @@ from dense_layer import blocks_of, make_layer  # noqa: E402
 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import BlockSparseLinear  # noqa: E402
+from torch.nn.utils import parametrize, prune  # noqa: E402
 
 
 def same_layer(one, other):
@@ -344,3 +345,49 @@ def test_two_processes_train_as_one(tmp_path):
     for name, expected in model.state_dict().items():
         assert torch.equal(states[0][name], states[1][name])
         torch.testing.assert_close(states[0][name], expected, rtol=1e-4, atol=1e-6)
+
+
+# ---- tensors that are not where nn.Module keeps parameters ----
+
+
+class _Doubled(torch.nn.Module):
+    def forward(self, tensor):
+        return 2 * tensor
+
+
+class _DoubledByProperty(BlockSparseLinear):
+    @property
+    def weight_values(self):
+        return 2 * self._parameters["weight_values"]
+
+
+def _parametrized(layer, x):
+    parametrize.register_parametrization(layer, "weight_values", _Doubled())
+    return layer(x)
+
+
+def _pruned(layer, x):
+    prune.custom_from_mask(layer, "weight_values", 2 * torch.ones_like(layer.weight_values))
+    return layer(x)
+
+
+def _swapped(layer, x):
+    return torch.func.functional_call(layer, {"weight_values": 2 * layer.weight_values}, (x,))
+
+
+def _of_subclass(layer, x):
+    layer.__class__ = _DoubledByProperty
+    return layer(x)
+
+
+def _hidden(layer, x):
+    layer.__dict__["weight_values"] = 2 * layer._parameters["weight_values"]
+    return layer(x)
+
+
+@pytest.mark.parametrize("doubled", [_parametrized, _pruned, _swapped, _of_subclass, _hidden])
+def test_a_layer_takes_the_weight_that_its_name_stands_for(doubled):
+    layer = of_layout([[1, 0], [1, 1]], bias=False)
+    x = torch.randn(3, 32)
+    expected = 2 * layer(x)
+    torch.testing.assert_close(doubled(layer, x), expected)

@@ -181,16 +181,6 @@ class BlockSparseLayer(torch.nn.Module):
         counted = not self.crow_indices.is_inference()  # else PyTorch does not count writes, and forward compares each time
         self._known = (self.crow_indices, self.col_indices) if counted else (None, None)
 
-    def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """`weight_values`, `bias`, `crow_indices` and `col_indices`. nn.Module finds each by code in Python, which takes longer
-        than the rest of a small layer; what is not a parameter, as of a parametrized layer, it finds."""
-        parameters, buffers = self._parameters, self._buffers
-        values = parameters["weight_values"] if "weight_values" in parameters else self.weight_values
-        bias = parameters["bias"] if "bias" in parameters else self.bias
-        crow = buffers["crow_indices"] if "crow_indices" in buffers else self.crow_indices
-        col = buffers["col_indices"] if "col_indices" in buffers else self.col_indices
-        return values, bias, crow, col
-
     def _check_indices(self, crow: Tensor, col: Tensor) -> None:
         """Index tensors that are not those that the layer made must hold its layout."""
         if crow is self._known[0] and col is self._known[1]:

@@ -14,6 +14,7 @@ from .products import ACTIVATIONS
 from .weight_tools import refuse_tools_of_weight
 
 Tensor = torch.Tensor
+_TENSORS = frozenset(("weight_values", "bias", "crow_indices", "col_indices"))
 
 
 class BlockSparseLinear(BlockSparseLayer):
@@ -112,6 +113,15 @@ class BlockSparseLinear(BlockSparseLayer):
             values, bias, crow, col = self._tensors()
             self._check_indices(crow, col)
         return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation)
+
+    def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """`weight_values`, `bias`, `crow_indices` and `col_indices`. Modules look up each attribute in Python, which takes a small layer
+        longer than its kernel; they are where nn.Module keeps them, unless something gives the names another meaning."""
+        parameters, buffers = self._parameters, self._buffers
+        plain = type(self) is BlockSparseLinear and self.__dict__.keys().isdisjoint(_TENSORS)
+        if plain and "weight_values" in parameters and "bias" in parameters and "crow_indices" in buffers and "col_indices" in buffers:
+            return parameters["weight_values"], parameters["bias"], buffers["crow_indices"], buffers["col_indices"]
+        return self.weight_values, self.bias, self.crow_indices, self.col_indices
 
     def _of_standard_operators(self, x: Tensor) -> Tensor:
         """The same, for formats that have no others: a dense product. The file holds the present blocks alone."""

@@ -12,19 +12,22 @@ import torch
 from sparsekiln import _core
 
 
-def threads_spin(environment: Mapping[str, str]) -> bool:
-    """Whether those of OpenMP wait for work in a loop before they sleep, as they do if nothing else is said."""
-    spins = environment.get("GOMP_SPINCOUNT", environment.get("KMP_BLOCKTIME", ""))
-    return spins != "0" and (spins != "" or environment.get("OMP_WAIT_POLICY", "").lower() != "passive")
+def gomp_threads_spin(environment: Mapping[str, str]) -> bool:
+    """Whether threads of GNU's OpenMP runtime wait for work in a loop before they sleep, as they do if nothing else is said. It reads no
+    other variables for that (https://gcc.gnu.org/onlinedocs/libgomp/Environment-Variables.html)."""
+    spins = environment.get("GOMP_SPINCOUNT", "").strip()
+    if spins:
+        return spins != "0"
+    return environment.get("OMP_WAIT_POLICY", "").strip().lower() != "passive"
 
 
 def share_threads() -> None:
     """From now on, for the whole process. Does nothing where PyTorch has no OpenMP runtime, or one whose threads sleep."""
-    if not threads_spin(os.environ):
-        return
     try:  # a look-up in a library takes in those that it was linked with
         library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so"))
         parallel = library.GOMP_parallel
     except (OSError, AttributeError):
         return
-    _core.set_team(ctypes.cast(parallel, ctypes.c_void_p).value)
+    blocktime = getattr(library, "kmp_get_blocktime", None)  # milliseconds, of the runtimes of LLVM and Intel
+    if gomp_threads_spin(os.environ) if blocktime is None else blocktime() > 0:
+        _core.set_team(ctypes.cast(parallel, ctypes.c_void_p).value)

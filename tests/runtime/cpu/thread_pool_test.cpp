@@ -205,11 +205,16 @@ TEST_CASE("a forked child works on threads of its own instead of its parent's te
   CHECK(status == 0);
 }
 
-TEST_CASE("a pool can be destroyed while its threads begin to wait") {
-  for (int turn = 0; turn < 500; ++turn) {
+TEST_CASE("a pool can be destroyed while its threads look for work, begin to sleep, and sleep") {
+  constexpr int kTurns = 500;
+  constexpr std::chrono::microseconds kLongest{125};  // twice as long as they look
+  for (int turn = 0; turn < kTurns; ++turn) {
     ThreadPool pool;
     Count count;
     pool.run({Count::job, &count, 1, kJobs, 3});
+    const auto end = std::chrono::steady_clock::now() + kLongest * turn / kTurns;
+    while (std::chrono::steady_clock::now() < end) {
+    }
   }
 }
 
