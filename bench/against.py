@@ -22,12 +22,10 @@ _STORE = tempfile.TemporaryDirectory(prefix="sparsekiln-against-")  # what this 
 os.environ["SPARSEKILN_CACHE_DIR"] = _STORE.name
 atexit.register(_STORE.cleanup)
 
-import functools
 import pathlib
 import statistics
 import warnings
 
-import cpu_contestants
 import cpu_convolution_torch
 import cpu_scaling
 import plots
@@ -35,7 +33,7 @@ import publish
 import torch
 import torch_contest
 import xsmm_product
-from cpu_contestants import CONTESTANTS, DENSE, KERNEL, OURS
+from cpu_contestants import CONTESTANTS, DENSE, KERNEL, OURS, of_libxsmm
 from linear_cases import Layer, Times, layers_of_list, measure, measure_training, title, trained
 from torch_contest import processor
 
@@ -43,7 +41,7 @@ _SIDE, _BATCH = 2048, 64
 _DENSITIES, _BLOCKS = (0.02, 0.05, 0.1, 0.2, 0.4, 1.0), (8, 16, 32, 64)
 _CONVOLUTIONS = [(*layer, block, density) for block in (16, 32) for density in (0.1, 0.25) for layer in ((128, 28), (256, 14), (512, 7))]
 _IMAGES = 8
-_ASKED = {"PyTorch BSR (MKL)": 4.0, "SciPy BSR": 8.0, "LIBXSMM": 1.2}
+_ASKED = {"PyTorch BSR (MKL)": 4.0, "SciPy BSR": 8.0, "LIBXSMM": 1.2, "LIBXSMM, tuned": 1.2}
 _ASKED_OF_DENSE = 7.0  # at 90 % sparse
 
 
@@ -159,7 +157,7 @@ def main() -> None:
         parser.add_argument("--libxsmm", type=pathlib.Path, metavar="FOLDER", help="an installation of LIBXSMM other than the system's")
 
     options = torch_contest.options(__doc__, __file__, rounds=15, add_options=add_libxsmm)
-    CONTESTANTS["LIBXSMM"] = functools.partial(cpu_contestants.libxsmm, installation=options.libxsmm)
+    CONTESTANTS.update(of_libxsmm(options.libxsmm))
     warnings.filterwarnings("ignore", message="Sparse")
     rounds, threads = options.rounds, options.threads
     refused: dict[str, str] = {}

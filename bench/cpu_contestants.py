@@ -147,19 +147,25 @@ def mkl_bsr(case: Case) -> Call:
     return call
 
 
-def libxsmm(case: Case, installation: pathlib.Path | None = None) -> Call:
+def libxsmm(form: Callable[..., Call], installation: pathlib.Path | None, case: Case) -> Call:
     if np.diff(case.crow).max(initial=0) > xsmm_product.MOST_BLOCKS:
         raise Refusal(f"a block row has more than {xsmm_product.MOST_BLOCKS} blocks")
     try:
-        return xsmm_product.fastest(case, installation)
+        return form(case, installation)
     except xsmm_product.Missing as error:
         raise Refusal(str(error)) from None
 
 
+def of_libxsmm(installation: pathlib.Path | None) -> dict[str, Callable[[Case], Call]]:
+    """The contestants that an installation of LIBXSMM is; None: the system's."""
+    forms = {"LIBXSMM": xsmm_product.plain, "LIBXSMM, tuned": xsmm_product.tuned}
+    return {name: functools.partial(libxsmm, form, installation) for name, form in forms.items()}
+
+
 OURS, KERNEL = "BlockSparseLinear", "kernel alone"
 CONTESTANTS: dict[str, Callable[[Case], Call]] = {
-    OURS: ours, KERNEL: kernel_alone, "PyTorch BSR (MKL)": torch_bsr, "MKL BSR": mkl_bsr, "SciPy BSR": scipy_bsr, "LIBXSMM": libxsmm,
-    "PyTorch dense": torch_dense, "oneDNN dense": onednn_plain, "oneDNN dense, prepacked": onednn_prepacked,
+    OURS: ours, KERNEL: kernel_alone, "PyTorch BSR (MKL)": torch_bsr, "MKL BSR": mkl_bsr, "SciPy BSR": scipy_bsr,
+    **of_libxsmm(None), "PyTorch dense": torch_dense, "oneDNN dense": onednn_plain, "oneDNN dense, prepacked": onednn_prepacked,
     "OpenBLAS dense": openblas_dense,
 }  # fmt: skip
 DENSE = ("PyTorch dense", "oneDNN dense", "oneDNN dense, prepacked", "OpenBLAS dense")

@@ -12,7 +12,7 @@ from cpu_contestants import DENSE, OURS
 from linear_cases import Layer, Times, measure
 
 _BLOCK = 32
-_OTHERS = ("PyTorch BSR (MKL)", "LIBXSMM", "PyTorch dense", "oneDNN dense", "oneDNN dense, prepacked")
+_OTHERS = ("PyTorch BSR (MKL)", "LIBXSMM, tuned", "PyTorch dense", "oneDNN dense", "oneDNN dense, prepacked")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """How the cost of a layer grows with its blocks: python3 bench/growth.py BUILD_DIR [--write docs/performance.md] [--short]
 
 Random square layouts of a thousand blocks to ten million, 10 % dense: how long a compile takes in a new process with an empty
-store, for the cpu and for sm_90, and from the store; the most memory that the compile for the cpu has at once; the bytes of code and tables; and a launch on
+store, for the cpu, there for any batch, too, and for sm_90; how long it takes from the store; how long a schedule and its tables take alone, where the
+code is there (an attached layout); the most memory that the compile for the cpu has at once; the bytes of code and tables; and a launch on
 the cpu with 64 batch rows, where memory holds the weight. Blocks are of 32, and of 8 where those of 32 would need more memory
 than the machine has.
 
@@ -20,7 +21,7 @@ import publish
 from sparsekiln_command import environment_of, must_answer
 
 _BLOCKS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-_DENSITY, _BATCH = 0.1, 64
+_DENSITY, _BATCH, _MOST_BATCH = 0.1, 64, 4096
 _FORK = multiprocessing.get_context("fork")
 _SHARE_OF_MEMORY = 0.4  # that weight, packed weight and layout may take
 
@@ -31,10 +32,13 @@ class Growth:
     block: int
     features: int
     cpu_ms: float
+    any_ms: float
     stored_ms: float
+    tables_ms: float
     gpu_ms: float | None
     megabytes: float
     cpu_bytes: int
+    table_bytes: int
     gpu_bytes: int | None
     run_ms: float | None
 
@@ -70,15 +74,19 @@ def measure(answer: Callable[..., dict], nvrtc: bool, blocks: int, folder: pathl
     side, block = round((blocks / _DENSITY) ** 0.5), block_for(blocks)
     file = folder / f"{blocks}.npy"
     answer("layout", "make", "random", "--rows", side, "--cols", side, "--density", _DENSITY, "--seed", 1, "-o", file)
-    request = [file, "--block", block, "--batch", _BATCH, "--dtype", "f32"]
+    of_layer = [file, "--block", block, "--dtype", "f32"]
+    request = [*of_layer, "--batch", _BATCH]
     cpu, megabytes = with_memory(lambda: answer("compile", *request, "--target", "cpu"))
     stored = answer("compile", *request, "--target", "cpu")
+    dynamic = answer("compile", *of_layer, "--batch", f"up-to:{_MOST_BATCH}", "--target", "cpu")
+    attached = answer("compile", *request, "--attached", "--target", "cpu")  # after a small layout, whose code it shares
     gpu = answer("compile", *request, "--target", "sm_90") if nvrtc else None
     fits = 3 * cpu["blocks"] * block * block * 4 < machine_bytes()
     run = answer("run", *request, "--target", "cpu", "--time") if fits else None
     return Growth(
-        cpu["blocks"], block, side * block, cpu["compile_ms"], stored["compile_ms"], gpu and gpu["compile_ms"], megabytes,
-        stored_bytes(cpu), gpu and stored_bytes(gpu), run and run["run_ms"],
+        cpu["blocks"], block, side * block, cpu["compile_ms"], dynamic["compile_ms"], stored["compile_ms"], attached["compile_ms"],
+        gpu and gpu["compile_ms"], megabytes, stored_bytes(cpu), sum(entry["table_bytes"] for entry in attached["resources"]),
+        gpu and stored_bytes(gpu), run and run["run_ms"],
     )  # fmt: skip
 
 
@@ -87,22 +95,30 @@ def cell(value: float | None, digits: int = 3) -> str:
 
 
 def report(all_of_it: list[Growth]) -> str:
-    columns = ["blocks", "block", "features", "cpu, ms", "from the store, ms", "sm_90, ms", "cpu, MiB", "cpu, bytes", "sm_90, bytes", "launch, ms"]
+    columns = [
+        "blocks", "block", "features", "cpu, ms", "any batch, ms", "from the store, ms", "tables alone, ms", "sm_90, ms", "cpu, MiB",
+        "cpu, bytes", "tables, bytes", "sm_90, bytes", "launch, ms",
+    ]  # fmt: skip
     rows: Iterable[list[object]] = (
-        [one.blocks, one.block, one.features, cell(one.cpu_ms, 4), cell(one.stored_ms, 4), cell(one.gpu_ms, 4), f"{one.megabytes:.0f}", one.cpu_bytes,
-         "-" if one.gpu_bytes is None else one.gpu_bytes, cell(one.run_ms, 4)]
+        [one.blocks, one.block, one.features, *(cell(ms, 4) for ms in (one.cpu_ms, one.any_ms, one.stored_ms, one.tables_ms, one.gpu_ms)),
+         f"{one.megabytes:.0f}", one.cpu_bytes, one.table_bytes, "-" if one.gpu_bytes is None else one.gpu_bytes, cell(one.run_ms, 4)]
         for one in all_of_it
     )  # fmt: skip
-    of_block = (
-        [one.blocks, *(cell(None if value is None else 1e6 * value / one.blocks) for value in (one.cpu_ms, one.stored_ms, one.gpu_ms)),
-         cell(one.cpu_bytes / one.blocks), cell(None if one.gpu_bytes is None else one.gpu_bytes / one.blocks),
-         cell(None if one.run_ms is None else 1e6 * one.run_ms / (one.blocks * one.block**2))]
-        for one in all_of_it
-    )  # fmt: skip
-    return "\n".join([
-        *publish.table(columns, rows), "",
-        *publish.table(["blocks", "cpu, ns a block", "from the store", "sm_90", "cpu, bytes a block", "sm_90", "launch, ns a weight"], of_block),
-    ])  # fmt: skip
+
+    def of_block(one: Growth) -> list[object]:
+        times = (one.cpu_ms, one.any_ms, one.stored_ms, one.tables_ms, one.gpu_ms)
+        sizes = (one.megabytes * 2**20, one.cpu_bytes, one.table_bytes, one.gpu_bytes)
+        return [
+            one.blocks, *(cell(None if ms is None else 1e6 * ms / one.blocks) for ms in times),
+            *(cell(None if size is None else size / one.blocks) for size in sizes),
+            cell(None if one.run_ms is None else 1e6 * one.run_ms / (one.blocks * one.block**2)),
+        ]  # fmt: skip
+
+    of_blocks = [
+        "blocks", "cpu, ns a block", "any batch", "from the store", "tables alone", "sm_90", "cpu memory, bytes a block", "cpu", "tables",
+        "sm_90", "launch, ns a weight",
+    ]  # fmt: skip
+    return "\n".join([*publish.table(columns, rows), "", *publish.table(of_blocks, map(of_block, all_of_it))])
 
 
 def main() -> None:
@@ -117,6 +133,10 @@ def main() -> None:
             return must_answer(options.build / "tools" / "sparsekiln", [str(one) for one in arguments], environment)
 
         nvrtc = answer("doctor")["nvrtc"]["found"]
+        small = folder / "small.npy"
+        answer("layout", "make", "random", "--rows", 4, "--cols", 4, "--density", 1, "--seed", 1, "-o", small)
+        for block in (8, 32):
+            answer("compile", small, "--block", block, "--batch", _BATCH, "--dtype", "f32", "--attached", "--target", "cpu")
         text = report([measure(answer, nvrtc, blocks, folder) for blocks in (_BLOCKS[:1] if options.short else _BLOCKS)])
     print(text)
     if options.write:

@@ -1,4 +1,4 @@
-"""LIBXSMM's product of a layer, by batch_reduce.c, which is compiled here: the fastest of several forms of it.
+"""LIBXSMM's product of a layer, by batch_reduce.c, which is compiled here: as one writes it, and the fastest of several forms.
 
 The weight is stored as LIBXSMM wants it beforehand, uncounted.
 """
@@ -84,12 +84,21 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def fastest(case, installation: pathlib.Path | None) -> Callable[[], np.ndarray]:
-    """The product with the best tile, with x in place or packed in each call, and with block rows dealt evenly or one by one. `case` is that
-    of cpu_contestants."""
-    library, values = _loaded(installation), np.ascontiguousarray(case.values.transpose(0, 2, 1))
+def plain(case, installation: pathlib.Path | None) -> Callable[[], np.ndarray]:
+    """A batch-reduce GEMM for each block row and 64 batch rows, x in place, block rows dealt one by one. `case` as of cpu_contestants."""
+    return _Product(_loaded(installation), case, _stored(case), _TILES[-1], packs=False, evenly=False)
+
+
+def tuned(case, installation: pathlib.Path | None) -> Callable[[], np.ndarray]:
+    """The fastest of four tiles, with x in place or packed in each call, and with block rows dealt evenly or one by one."""
+    library, values = _loaded(installation), _stored(case)
     forms = itertools.product(_TILES, (False, True), (False, True))
     return min((_Product(library, case, values, *form) for form in forms), key=_seconds)
+
+
+def _stored(case) -> np.ndarray:
+    """[blocks, in, out]"""
+    return np.ascontiguousarray(case.values.transpose(0, 2, 1))
 
 
 def _seconds(call: Callable[[], object]) -> float:

@@ -516,11 +516,11 @@ class Bench(unittest.TestCase):
         rows = self.written_with_torch("against.py")
         titles = [next(iter(row)) for row in rows]
         growth = ["features"] * 2 + ["batch"] * 2 + ["threads"] * len(os.sched_getaffinity(0))
-        self.assertEqual(titles, ["layer"] * 2 + ["density"] + ["against"] * 4 + growth + ["layer"] * 2 + ["convolution"])
+        self.assertEqual(titles, ["layer"] * 2 + ["density"] + ["against"] * 5 + growth + ["layer"] * 2 + ["convolution"])
         training, convolution = rows[-3], rows[-1]
         for row, title in (
             (rows[0], "ms"), (rows[0], "kernel alone, ms"), (rows[0], "× PyTorch dense"), (rows[1], "× PyTorch dense"), (rows[2], "block 32"),
-            *((row, "BlockSparseLinear") for row in rows[7:-3]), (training, "× nn.Linear, dense"), (training, "× BSR, by hand"),
+            *((row, "BlockSparseLinear") for row in rows[8:-3]), (training, "× nn.Linear, dense"), (training, "× BSR, by hand"),
             (convolution, "inference, ms"), (convolution, "× dense"),
         ):  # fmt: skip
             self.assert_positive(float(row[title].partition(" (")[0]), title)
