@@ -1,5 +1,5 @@
 // y = x · Wᵀ by LIBXSMM: for each block row and tile of batch rows, one batch-reduce GEMM over its present blocks.
-// bench/cpu_contestants.py compiles it where LIBXSMM is installed, 1.17 (Debian's libxsmm-dev) or 2.0, with OpenMP.
+// bench/xsmm_product.py compiles it where LIBXSMM is installed, 1.17 (Debian's libxsmm-dev) or 2.0, with OpenMP.
 // Memory is column-major for LIBXSMM: y[n, out] is out × n there, and blocks are stored as [in, out].
 
 #include <libxsmm.h>
@@ -91,8 +91,8 @@ static void multiply_row(const Product* product, const float* x, float* y, int b
     for (int i = 0; i < n; ++i) memset(to + (size_t)i * product->out, 0, block * sizeof(float));
     return;
   }
-  const float* a[4096];
-  const float* b[4096];
+  const float* a[MOST_BLOCKS];
+  const float* b[MOST_BLOCKS];
   for (int i = begin; i < end; ++i) {
     a[i - begin] = product->weight + (size_t)i * block * block;
     b[i - begin] = product->packs

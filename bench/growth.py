@@ -80,6 +80,8 @@ def measure(answer: Callable[..., dict], nvrtc: bool, blocks: int, folder: pathl
     stored = answer("compile", *request, "--target", "cpu")
     dynamic = answer("compile", *of_layer, "--batch", f"up-to:{_MOST_BATCH}", "--target", "cpu")
     attached = answer("compile", *request, "--attached", "--target", "cpu")  # after a small layout, whose code it shares
+    if attached["from"] != "store":
+        raise SystemExit("an attached layout of other blocks has code of its own here, so its tables cannot be measured alone")
     gpu = answer("compile", *request, "--target", "sm_90") if nvrtc else None
     fits = 3 * cpu["blocks"] * block * block * 4 < machine_bytes()
     run = answer("run", *request, "--target", "cpu", "--time") if fits else None

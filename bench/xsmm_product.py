@@ -34,12 +34,12 @@ def _library(installation: pathlib.Path | None) -> ctypes.CDLL | str:
     with tempfile.TemporaryDirectory(prefix="sparsekiln-xsmm-") as folder:
         places = [f"-L{where}/lib", f"-Wl,-rpath,{where}/lib"] if installation else []
         source = pathlib.Path(__file__).with_name("batch_reduce.c")
-        command = ["gcc", "-O2", "-shared", "-fPIC", "-fopenmp", f"-I{header}", str(source), "-o", f"{folder}/product.so", *places, "-lxsmm"]
+        command = ["gcc", "-O2", "-shared", "-fPIC", "-fopenmp", f"-DMOST_BLOCKS={MOST_BLOCKS}", f"-I{header}", str(source), "-o", f"{folder}/product.so", *places, "-lxsmm"]
         # 1.17 wants a BLAS, which is not called.
         stand_in = ["-lxsmmnoblas"] if installation is None or (where / "lib" / "libxsmmnoblas.so").exists() else []
         done = subprocess.run([*command, *stand_in, "-ldl", "-lm", "-lpthread"], capture_output=True, text=True)
         if done.returncode != 0:
-            return f"LIBXSMM does not compile: {done.stderr.strip().splitlines()[-1]}"
+            return f"LIBXSMM does not compile: {done.stderr.strip()}"
         library = ctypes.CDLL(f"{folder}/product.so")
     library.make_product.restype = ctypes.c_void_p
     library.version.restype = ctypes.c_char_p

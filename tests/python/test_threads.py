@@ -1,5 +1,6 @@
 """How many threads kernels use on the cpu. Each case is a process of its own, for variables are read once."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -81,6 +82,22 @@ def test_layers_take_as_many_threads_as_pytorch(policy):
     assert share(load.format(2)) < 0.9
     if policy == "passive":  # else another thread of PyTorch, which made the layer, spins
         assert share(load.format(2) + "; sk.set_threads(1)") > 0.95
+
+
+@pytest.mark.parametrize("blocktime, expected", [(0, 0), (200, 1)])
+def test_another_runtime_is_asked_how_long_its_threads_spin(monkeypatch, blocktime, expected):
+    pytest.importorskip("torch")
+    from sparsekiln.torch import team
+
+    class Library:
+        GOMP_parallel = ctypes.CFUNCTYPE(None)(lambda: None)
+        kmp_get_blocktime = staticmethod(lambda: blocktime)
+
+    given = []
+    monkeypatch.setattr(team.ctypes, "CDLL", lambda path: Library)
+    monkeypatch.setattr(team._core, "set_team", given.append)
+    team.share_threads()
+    assert len(given) == expected
 
 
 _TEAM = """

@@ -28,6 +28,6 @@ def share_threads() -> None:
         parallel = library.GOMP_parallel
     except (OSError, AttributeError):
         return
-    blocktime = getattr(library, "kmp_get_blocktime", None)  # milliseconds, of the runtimes of LLVM and Intel
+    blocktime = getattr(library, "kmp_get_blocktime", None)  # of the runtimes of LLVM and Intel; 0: threads sleep at once
     if gomp_threads_spin(os.environ) if blocktime is None else blocktime() > 0:
         _core.set_team(ctypes.cast(parallel, ctypes.c_void_p).value)

@@ -132,7 +132,7 @@ TEST_CASE("the emitted module says what it computes") {
   CHECK(source.entries[0].passes == std::vector<std::string>{"pack", "product"});
 }
 
-TEST_CASE("a plan of several ranges gives each its passes and tables") {
+TEST_CASE("a plan of several ranges gives each its passes, and tables, equal ones once") {
   Problem problem = small_problem(DType::f32);
   problem.batch = Batch::up_to(64);
   const Target target{Target::Kind::cpu, "x86-64-v3", 2};
