@@ -154,9 +154,10 @@ std::int32_t tiles_in_share(const Spmm& problem, const Target& target, const Con
   const std::int64_t clusters =
       std::max<std::int64_t>(rounded_up(problem.layout.rows(), config.rows * config.merge), 1);
   const std::int64_t busy = rounded_up(std::int64_t{target.workers} * config.split, clusters);
-  const std::int64_t most = std::min({std::max(fitting, busy),
-                                      tiles_of(range_begin(problem.batch, n, problem.correlation != nullptr)),
-                                      std::int64_t{kMostGridRows}});
+  const std::int64_t most = std::min(
+      {std::max(fitting, busy),
+       tiles_of(range_begin(problem.batch, n, problem.correlation ? BatchOf::images : BatchOf::rows)),
+       std::int64_t{kMostGridRows}});
   const std::int64_t tiles = tiles_of(n);
   if (tiles <= most) return 0;
   // A fixed batch is divided evenly over the rounds; of a range, the smallest n has one.

@@ -66,7 +66,7 @@ Plan few_ranges(const Computed& problem, const Target& target) {
 Plan choose_cpu_plan(const Spmm& problem, const Target& target) {
   if (problem.correlation) return few_ranges(problem, target);
   Plan plan;
-  for (const std::int64_t end : range_ends(problem.batch, false, true))
+  for (const std::int64_t end : range_ends(problem.batch, BatchOf::rows_from_one))
     plan.push_back({end, cpu::default_config(problem, target, end)});
   return plan;
 }
@@ -89,8 +89,9 @@ bool are_one_kernel(const Problem& problem, const Config& one, const Config& oth
 Plan choose_numbers(const Problem& problem, const Target& target) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
   Plan plan;
-  for (const std::int64_t end : ranges ? range_ends(problem.batch, problem.convolution.present())
-                                       : std::vector<std::int64_t>{problem.batch.bound()}) {
+  for (const std::int64_t end :
+       ranges ? range_ends(problem.batch, problem.convolution.present() ? BatchOf::images : BatchOf::rows)
+              : std::vector<std::int64_t>{problem.batch.bound()}) {
     const Config config = cuda::default_config(problem, target, end);
     if (!plan.empty() && are_one_kernel(problem, plan.back().config, config))
       plan.back().up_to = end;

@@ -4,8 +4,8 @@ In float32 on this machine: inference and a step of training of the linear layer
 squares of 2048 features at densities from 2 to 100 % in blocks of 8 to 64; layers of more and more features, batch rows and
 threads; and convolutions. All contestants compute the same, which is checked, on the same cores, and take turns in every round; times are
 medians over the rounds, ratios medians of the rounds' ratios, spreads from p20 to p80. Threads of all wait for the next call in a loop
-for some fifty microseconds, as the library's own do, those of PyPI's mkl for a millisecond, and then sleep. SciPy has one thread, and it and MKL get the
-activations as columns, uncounted.
+for some tens of microseconds, as the library's own do, those of PyPI's mkl for a millisecond, and then sleep. SciPy has one
+thread, and it and MKL get the activations as columns, uncounted.
 
 PyTorch, SciPy, matplotlib (for the plots) and PyPI's mkl must be in the Python that runs this, and Debian's libxsmm-dev; who is missing is
 named. --libxsmm FOLDER takes another build of LIBXSMM.
@@ -34,7 +34,7 @@ import torch
 import torch_contest
 import xsmm_product
 from cpu_contestants import CONTESTANTS, DENSE, KERNEL, OURS, of_libxsmm
-from linear_cases import Layer, Times, layers_of_list, measure, measure_training, title, trained
+from linear_cases import Layer, Times, fastest, layers_of_list, measure, measure_training, title, trained
 from torch_contest import processor
 
 _SIDE, _BATCH = 2048, 64
@@ -49,18 +49,18 @@ def squares(side: int) -> list[Layer]:
     return [("square", side // block, side // block, density, block, _BATCH) for block in _BLOCKS for density in _DENSITIES]
 
 
+def ratios(times: Times, name: str, ours: str = OURS) -> list[float]:
+    """How many times as fast as `name` ours is, in each round."""
+    return [other / own for other, own in zip(times[name], times[ours])]
+
+
 def ratio(times: Times, name: str, ours: str = OURS) -> float:
-    """How many times as fast as `name` ours is."""
-    return statistics.median(other / own for other, own in zip(times[name], times[ours]))
-
-
-def fastest_dense(times: Times) -> str:
-    return min((name for name in DENSE if name in times), key=lambda name: statistics.median(times[name]))
+    return statistics.median(ratios(times, name, ours))
 
 
 def geometric_mean(results: dict[Layer, Times], name: str, ours: str = OURS) -> str:
-    ratios = [ratio(times, name, ours) for times in results.values() if name in times]
-    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "not measured"
+    of_layers = [ratio(times, name, ours) for times in results.values() if name in times]
+    return f"{statistics.geometric_mean(of_layers):.2f}" if of_layers else "not measured"
 
 
 def spread(values: list[float]) -> tuple[float, float]:
@@ -73,7 +73,7 @@ def cell(times: Times, name: str, ours: str = OURS) -> str:
     """A ratio and its spread."""
     if name not in times:
         return "-"
-    low, high = spread([other / own for other, own in zip(times[name], times[ours])])
+    low, high = spread(ratios(times, name, ours))
     return f"{ratio(times, name, ours):.2f} ({low:.2f} – {high:.2f})"
 
 
@@ -101,7 +101,7 @@ def table_of_squares(results: dict[Layer, Times]) -> list[str]:
     blocks = sorted({layer[4] for layer in results})
     rows = []
     for density in sorted({layer[3] for layer in results}):
-        cells = [f"{ratio(times, fastest_dense(times)):.2f}" for layer, times in results.items() if layer[3] == density]
+        cells = [f"{ratio(times, fastest(times, DENSE)):.2f}" for layer, times in results.items() if layer[3] == density]
         rows.append([f"{100 * density:g} %", *cells])
     return publish.table(["density", *(f"block {block}" for block in blocks)], rows)
 
@@ -116,7 +116,7 @@ def table_of_convolutions(results: dict[tuple, tuple[Times, Times]]) -> list[str
     for (channels, side, block, density), both in results.items():
         cells = []
         for times in both:
-            dense = min((name for name in times if name != "ours"), key=lambda name, times=times: statistics.median(times[name]))
+            dense = fastest(times, times.keys() - {"ours"})
             cells += [f"{statistics.median(times['ours']):.3f}", cell(times, dense, "ours")]
         rows.append([name_of_convolution(channels, side, block, density), *cells])
     return publish.table(["convolution", "inference, ms", "× dense", "forward and gradients, ms", "× dense"], rows)
@@ -125,7 +125,7 @@ def table_of_convolutions(results: dict[tuple, tuple[Times, Times]]) -> list[str
 def goals(of_list: dict[Layer, Times], of_squares: dict[Layer, Times]) -> list[str]:
     rows = [[name, f"{asked:g}", geometric_mean(of_list, name), geometric_mean(of_list, name, KERNEL)] for name, asked in _ASKED.items()]
     sparse = [times for layer, times in of_squares.items() if layer[3] == 0.1]
-    means = (f"{statistics.geometric_mean([ratio(times, fastest_dense(times), ours) for times in sparse]):.2f}" for ours in (OURS, KERNEL))
+    means = (f"{statistics.geometric_mean([ratio(times, fastest(times, DENSE), ours) for times in sparse]):.2f}" for ours in (OURS, KERNEL))
     rows.append(["the fastest dense product, at 90 % sparse", f"{_ASKED_OF_DENSE:g}", *means])
     return publish.table(["against", "goal", "geometric mean", "of the kernel alone"], rows)
 
@@ -134,7 +134,7 @@ def losses(what: str, times: Times, ours: str = OURS) -> list[str]:
     """Who was faster, beyond the spread: p80 of the rounds is below 1."""
     found = []
     for name in times:
-        if name in (ours, KERNEL) or spread([other / own for other, own in zip(times[name], times[ours])])[1] >= 1:
+        if name in (ours, KERNEL) or spread(ratios(times, name, ours))[1] >= 1:
             continue
         kernel = f", and {ratio(times, name, KERNEL):.2f} of the kernel's" if KERNEL in times else ""
         found.append(f"- {what}: {name} takes {ratio(times, name, ours):.2f} of our time{kernel}")
@@ -145,7 +145,7 @@ def plot_of_squares(results: dict[Layer, Times], file: pathlib.Path) -> None:
     """Speed over the fastest dense product against density, a line for each block."""
     with plots.figure(file) as (axes,):
         for block in sorted({layer[4] for layer in results}):
-            points = [(100 * layer[3], ratio(times, fastest_dense(times))) for layer, times in results.items() if layer[4] == block]
+            points = [(100 * layer[3], ratio(times, fastest(times, DENSE))) for layer, times in results.items() if layer[4] == block]
             axes.plot(*zip(*points), marker="o", markersize=3, label=f"blocks of {block}")
         axes.axhline(1, color="gray", linestyle="--")
         axes.set(xscale="log", yscale="log", xlabel="blocks, %", ylabel="times the speed of dense")

@@ -9,7 +9,7 @@ import statistics
 import plots
 import publish
 from cpu_contestants import DENSE, OURS
-from linear_cases import Layer, Times, measure
+from linear_cases import Layer, Times, fastest, measure
 
 _BLOCK = 32
 _OTHERS = ("PyTorch BSR (MKL)", "LIBXSMM, tuned", "PyTorch dense", "oneDNN dense", "oneDNN dense, prepacked")
@@ -43,9 +43,8 @@ def run(study: Study, rounds: int, refused: dict[str, str]) -> dict[int, Times]:
     results = {}
     for value, (layer, threads) in study.points.items():
         times = measure(layer, rounds, threads, refused, (OURS, *_OTHERS))
-        dense = [name for name in DENSE if name in times]
-        fastest = min(dense, key=lambda name: statistics.median(times[name]))
-        results[value] = {name: times[name] for name in times if name not in dense} | {"the fastest dense": times[fastest]}
+        others = {name: times[name] for name in times if name not in DENSE}
+        results[value] = others | {"the fastest dense": times[fastest(times, DENSE)]}
     return results
 
 

@@ -1,5 +1,8 @@
 """The linear layers of against.py, and the contest over each of them."""
 
+import statistics
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from cpu_contestants import CONTESTANTS, Case, Refusal
@@ -38,6 +41,11 @@ def trained(layers: list[Layer]) -> list[Layer]:
 def title(layer: Layer) -> str:
     name, rows, cols, density, block, batch = layer
     return f"{name} {rows * block}x{cols * block} {100 * density:.3g} % block {block} n={batch}"
+
+
+def fastest(times: Times, names: Iterable[str]) -> str:
+    """By their medians, of those of `names` that were measured."""
+    return min((name for name in names if name in times), key=lambda name: statistics.median(times[name]))
 
 
 def measure(layer: Layer, rounds: int, threads: int, refused: dict[str, str], names: tuple[str, ...] = ()) -> Times:

@@ -234,7 +234,7 @@ def unobserved(*tensors: Tensor) -> bool:
         return False
     if _dispatch_modes() or _transforms() is not None or _tracing() is not None:
         return False
-    for tensor in tensors:  # a loop: all() takes three times as long, which the layers of small batches notice
+    for tensor in tensors:  # a loop, for all() takes longer, which the layers of small batches notice
         if type(tensor) not in _PLAIN or tensor.is_meta:
             return False
     return True
