@@ -124,4 +124,4 @@ def numbers(name: str, given: Any, dimensions: int, least: int) -> Numbers:
 
 def by(numbers: Sequence[int]) -> str:
     """3x3"""
-    return "x".join(map(str, numbers))
+    return "x".join([f"{one}" for one in numbers])  # which torch.compile traces, unlike str() of a symbolic size

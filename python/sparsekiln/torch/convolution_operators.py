@@ -18,13 +18,33 @@ import torch
 
 from . import convolution_products as products
 from . import transforms
+from .convolution_geometry import Geometry
+from .custom_operator import custom_operator
 from .operators import refuse_derivatives, refuse_forward_mode, unobserved
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
 
 
-@torch.library.custom_op("sparsekiln::convolution", mutates_args=())
+def _y(x, values, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+    output = Geometry.from_list(geometry).output(x.shape[1:-1])
+    return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
+
+
+def _dx(dy, values, crow, col, in_channels, input, geometry, taps) -> Tensor:
+    return products.empty_images(dy, (dy.shape[0], *input, in_channels), products.is_first(dy, dy.device))
+
+
+def _dw_and_dbias(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> tuple[Tensor, Tensor]:
+    shape = products.values_shape(col.shape[0], Geometry.from_list(geometry), taps)
+    return x.new_empty((*shape, block_out, block_in)), x.new_empty(dy.shape[-1] if bias else 0)
+
+
+def _y_of_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Tensor:
+    return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
+
+
+@custom_operator("sparsekiln::convolution", products.check_convolution, _y)
 def convolution(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
     taps: str,
@@ -32,13 +52,7 @@ def convolution(
     return products.convolution(x, values, bias, crow, col, out_channels, geometry, taps)
 
 
-@convolution.register_fake
-def _(x, values, bias, crow, col, out_channels, geometry, taps):
-    form = products.check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
-    return products.empty_images(x, (x.shape[0], *form.output(x.shape[1:-1]), out_channels), products.is_first(x, x.device))
-
-
-@torch.library.custom_op("sparsekiln::convolution_grad_input", mutates_args=())
+@custom_operator("sparsekiln::convolution_grad_input", products.check_grad_input, _dx)
 def convolution_grad_input(
     dy: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_channels: int, input: List[int], geometry: List[int],
     taps: str,
@@ -46,13 +60,7 @@ def convolution_grad_input(
     return products.grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
 
 
-@convolution_grad_input.register_fake
-def _(dy, values, crow, col, in_channels, input, geometry, taps):
-    products.check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
-    return products.empty_images(dy, (dy.shape[0], *input, in_channels), products.is_first(dy, dy.device))
-
-
-@torch.library.custom_op("sparsekiln::convolution_grad_weight", mutates_args=())
+@custom_operator("sparsekiln::convolution_grad_weight", products.check_grad_weight, _dw_and_dbias)
 def convolution_grad_weight(
     x: Tensor, dy: Tensor, crow: Tensor, col: Tensor, block_out: int, block_in: int, geometry: List[int], bias: bool,
     taps: str,
@@ -60,25 +68,12 @@ def convolution_grad_weight(
     return products.grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
 
 
-@convolution_grad_weight.register_fake
-def _(x, dy, crow, col, block_out, block_in, geometry, bias, taps):
-    form = products.check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
-    shape = products.values_shape(col.shape[0], form, taps)
-    return x.new_empty((*shape, block_out, block_in)), x.new_empty(dy.shape[-1] if bias else 0)
-
-
-@torch.library.custom_op("sparsekiln::convolution_transposed", mutates_args=())
+@custom_operator("sparsekiln::convolution_transposed", products.check_transposed, _y_of_transposed)
 def convolution_transposed(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, output: List[int],
     geometry: List[int], taps: str,
 ) -> Tensor:  # fmt: skip
     return products.transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
-
-
-@convolution_transposed.register_fake
-def _(x, values, bias, crow, col, out_channels, output, geometry, taps):
-    products.check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
-    return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
 
 
 def _save(ctx, inputs, output) -> None:

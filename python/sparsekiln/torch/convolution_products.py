@@ -12,7 +12,7 @@ import torch
 
 from .convolution_geometry import Geometry, Numbers, by
 from .kernels import Use, Weight, find
-from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, dense, readable
+from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, check_one_device, dense, readable
 from .tap_masks import differs_by_block
 from .products import run, used, with_room
 
@@ -199,6 +199,7 @@ def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Ten
 def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> Geometry:
     form = Geometry.from_list(geometry)
     check_indices(crow, col, block_out, dy.shape[-1], col.shape[0])
+    check_one_device(x=x, crow_indices=crow, col_indices=col)
     _check_images("the input", x, x.shape[-1], form, x)
     _check_images("the gradient of the output", dy, dy.shape[-1], form, x)
     _check_dy(dy, x.shape[0], x.shape[1:-1], form)

@@ -22,7 +22,8 @@ from . import convolution_products as products
 from . import transforms
 from .convolution_geometry import Geometry, by
 from .convolution_operators import is_direct
-from .operands import dense
+from .custom_operator import custom_operator
+from .operands import check_operand, dense
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
@@ -63,24 +64,36 @@ def check_type(dtype: torch.dtype) -> None:
         raise TypeError("an edge bias in float64; float32, float16 and bfloat16 have one")
 
 
-def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, input: Sequence[int], taps: str) -> None:
-    count = situations_of(form, tuple(input), taps).count
+def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, input: Sequence[int], taps: str, like: Tensor) -> None:
+    known = all(isinstance(size, int) for size in input)  # symbolic sizes have no number of situations
+    count = situations_of(form, tuple(input), taps).count if known else gain.shape[0]
     for name, tensor in (("edge_gain", gain), ("edge_bias", bias)):
         if tuple(tensor.shape) != (count, out_channels):
             raise ValueError(
                 f"{name} has the shape {tuple(tensor.shape)}; images of {by(input)} have {count} edge situations, and this "
                 f"convolution takes [{count}, {out_channels}]"
             )
+        check_type(tensor.dtype)
+        check_operand(name, tensor, tensor.shape, tensor.dtype, like)
+
+
+def check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> None:
+    form = products.check_convolution(x, values, None, crow, col, out_channels, geometry, taps)
+    check_type(x.dtype)
+    check_edges(gain, bias, out_channels, form, x.shape[1:-1], taps, values)
 
 
 def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
-    check_type(x.dtype)
-    check_edges(gain, bias, out_channels, Geometry.from_list(geometry), x.shape[1:-1], taps)
+    check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps)
     edges = {name: dense(one.to(torch.float32)) for name, one in (("edge_gain", gain), ("edge_bias", bias))}
     return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, edges)
 
 
-@torch.library.custom_op("sparsekiln::convolution_edge_bias", mutates_args=())
+def _y(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+    return x.new_empty((x.shape[0], *Geometry.from_list(geometry).output(x.shape[1:-1]), out_channels))
+
+
+@custom_operator("sparsekiln::convolution_edge_bias", check_convolution, _y)
 def convolution_edge_bias(
     x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
     taps: str,
@@ -88,17 +101,25 @@ def convolution_edge_bias(
     return convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps)
 
 
-@convolution_edge_bias.register_fake
-def _(x, values, gain, bias, crow, col, out_channels, geometry, taps):
-    form = products.check_convolution(x, values, None, crow, col, out_channels, geometry, taps)
-    return x.new_empty((x.shape[0], *form.output(x.shape[1:-1]), out_channels))
+def _check_gradients(dy, sums, gain, input, geometry, taps) -> None:
+    form = Geometry.from_list(geometry)
+    output = (dy.shape[0], *form.output(input), dy.shape[-1])
+    check_operand("the gradient of the output", dy, output, dy.dtype, dy)
+    check_operand("the sums", sums, output, dy.dtype, dy)
+    check_edges(gain, gain, dy.shape[-1], form, input, taps, dy)
 
 
-@torch.library.custom_op("sparsekiln::edge_bias_gradients", mutates_args=())
+def _gradients_of(dy, sums, gain, input, geometry, taps) -> tuple[Tensor, Tensor, Tensor]:
+    of_gain = gain.new_empty(0 if sums is None else gain.shape)
+    return torch.empty_like(dy, memory_format=torch.contiguous_format), of_gain, gain.new_empty(gain.shape)
+
+
+@custom_operator("sparsekiln::edge_bias_gradients", _check_gradients, _gradients_of)
 def edge_bias_gradients(
     dy: Tensor, sums: Optional[Tensor], gain: Tensor, input: List[int], geometry: List[int], taps: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The second result is empty without sums. The same on every run."""
+    _check_gradients(dy, sums, gain, input, geometry, taps)
     places = _places(Geometry.from_list(geometry), tuple(input), taps, dy.device)
     positions = dy.flatten(1, -2).float()
     scaled = (positions * places.gather(gain)).to(dy.dtype)
@@ -106,11 +127,6 @@ def edge_bias_gradients(
     if sums is not None:
         dgain = places.sum((positions * sums.flatten(1, -2)).sum(0)).to(gain.dtype)
     return scaled.reshape(dy.shape).contiguous(), dgain, places.sum(positions.sum(0)).to(gain.dtype)
-
-
-@edge_bias_gradients.register_fake
-def _(dy, sums, gain, input, geometry, taps):
-    return torch.empty_like(dy, memory_format=torch.contiguous_format), gain.new_empty(0 if sums is None else gain.shape), gain.new_empty(gain.shape)
 
 
 def _save(ctx, inputs, output) -> None:

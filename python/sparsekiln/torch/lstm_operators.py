@@ -10,21 +10,13 @@ from typing import Optional
 import torch
 
 from . import lstm_steps
+from .custom_operator import custom_operator
 from .lstm_steps import GATES
 
 Tensor = torch.Tensor
 
 
-@torch.library.custom_op("sparsekiln::lstm", mutates_args=())
-def lstm(
-    projection: Tensor, h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int],
-    reverse: bool, keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return lstm_steps.lstm(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
-
-
-@lstm.register_fake
-def _(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep):
+def _of_all_steps(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep) -> tuple[Tensor, ...]:
     rows, hidden = projection.shape[0], h0.shape[1]
     return (
         projection.new_empty((rows, hidden)), h0.new_empty(h0.shape), c0.new_empty(c0.shape),
@@ -32,7 +24,22 @@ def _(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep):
     )  # fmt: skip
 
 
-@torch.library.custom_op("sparsekiln::lstm_backward", mutates_args=())
+def _of_backward(
+    dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
+) -> tuple[Tensor, ...]:  # fmt: skip
+    dw = values.new_empty(values.shape if needs_weight else 0)
+    return activations.new_empty(activations.shape), h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape), dw
+
+
+@custom_operator("sparsekiln::lstm", lstm_steps.check, _of_all_steps)
+def lstm(
+    projection: Tensor, h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int],
+    reverse: bool, keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    return lstm_steps.lstm(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
+
+
+@custom_operator("sparsekiln::lstm_backward", lstm_steps.check_backward, _of_backward)
 def lstm_backward(
     dh: Optional[Tensor], dh_n: Optional[Tensor], dc_n: Optional[Tensor], h: Tensor, c: Tensor, activations: Tensor,
     h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int], reverse: bool,
@@ -41,12 +48,6 @@ def lstm_backward(
     return lstm_steps.backward(
         dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
     )  # fmt: skip
-
-
-@lstm_backward.register_fake
-def _(dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight):
-    dw = values.new_empty(values.shape if needs_weight else 0)
-    return activations.new_empty(activations.shape), h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape), dw
 
 
 def _save(ctx, inputs, output) -> None:

@@ -15,7 +15,7 @@ import sparsekiln
 
 from .kernels import LayoutKernels, Use, find
 from .memory import large_empty
-from .operands import blocks_for, check_matrix, check_weight, dense, readable
+from .operands import blocks_for, check_matrix, check_operand, check_weight, dense, readable
 from .products import run, used
 
 Tensor = torch.Tensor
@@ -51,9 +51,23 @@ def state_type(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def check(projection, h0, c0, values, crow, col, batch_sizes) -> None:
+def keeps_for_backward(*operands: Tensor) -> bool:
+    """Whether a forward pass of these keeps what the backward pass reads. torch.jit.trace compares graphs with and without gradients: it
+    records one for both."""
+    traced = not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+    return (traced or torch.is_grad_enabled()) and any(one.requires_grad for one in operands)
+
+
+def plain_size(size: int | Tensor) -> int:
+    """A size of a tensor, as operators take it: torch.jit.trace has tensors of sizes, and records what they are."""
+    return int(size) if isinstance(size, Tensor) else size
+
+
+def check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep) -> None:
     """ValueError or TypeError that says what is wrong with the operands."""
-    hidden = h0.shape[-1]
+    if h0.dim() != 2:
+        raise ValueError(f"h0 has the shape {tuple(h0.shape)}; it is [sequences, hidden]")
+    hidden = h0.shape[1]
     check_weight(values, crow, col, hidden, GATES * hidden)
     if hidden % values.shape[1] or hidden % values.shape[2]:
         raise ValueError(f"{hidden} hidden features are no multiple of blocks of {values.shape[1]}x{values.shape[2]}")
@@ -62,13 +76,23 @@ def check(projection, h0, c0, values, crow, col, batch_sizes) -> None:
         raise ValueError(
             f"batch sizes {list(batch_sizes)} for {projection.shape[0]} rows; they never grow, and are as many rows together"
         )
-    n = batch_sizes[0] if batch_sizes else 0
-    check_matrix("h0", h0, hidden, values)
-    for name, state in (("h0", h0), ("c0", c0)):
-        if tuple(state.shape) != (n, hidden) and batch_sizes:
-            raise ValueError(f"{name} has the shape {tuple(state.shape)}; this sequence takes [{n}, {hidden}]")
-    if c0.dtype != state_type(values.dtype) or c0.device != values.device:
-        raise TypeError(f"c0 is {c0.dtype} on {c0.device}; this sequence takes {state_type(values.dtype)} on {values.device}")
+    n = batch_sizes[0] if batch_sizes else h0.shape[0]
+    check_operand("h0", h0, (n, hidden), values.dtype, values)
+    check_operand("c0", c0, (n, hidden), state_type(values.dtype), values)
+
+
+def check_backward(
+    dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
+) -> None:  # fmt: skip
+    """The same of the backward pass."""
+    check(activations, h0, c0, values, crow, col, batch_sizes, reverse, True)
+    rows, dtype, state = (h.shape[0], h0.shape[1]), values.dtype, state_type(values.dtype)
+    check_operand("h", h, (activations.shape[0], h0.shape[1]), dtype, values)
+    for name, one, shape, kind in (
+        ("c", c, rows, state), ("the gradient of h", dh, rows, dtype), ("that of the last h", dh_n, h0.shape, dtype),
+        ("that of the last c", dc_n, c0.shape, state),
+    ):  # fmt: skip
+        check_operand(name, one, shape, kind, values)
 
 
 def _weight(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[LayoutKernels, Tensor]:
@@ -106,7 +130,7 @@ def lstm(
     projection, h0, c0, values, crow, col, batch_sizes, reverse, keep
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """h of all steps, the last h and c of each sequence, and, for the backward pass, c and the gates of all steps."""
-    check(projection, h0, c0, values, crow, col, batch_sizes)
+    check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
     hidden, total = h0.shape[1], projection.shape[0]
     h = large_empty(projection, (total, hidden))
     c = large_empty(c0, (total if keep else 0, hidden))
@@ -135,6 +159,7 @@ def backward(
     dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of the projection, of h0 and c0, and of the weight; those of h0 and the weight are empty if not needed."""
+    check_backward(dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight)
     hidden, total = h0.shape[1], h.shape[0]
     dz = large_empty(activations, (total, GATES * hidden))
     dc = c0.new_zeros(c0.shape) if dc_n is None else dc_n.clone(memory_format=torch.contiguous_format)

@@ -9,10 +9,11 @@ import torch
 
 from . import lstm_operators
 from . import normalised_products as products
+from .custom_operator import custom_operator
 from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
-from .lstm_steps import GATES, state_type
+from .lstm_steps import GATES, keeps_for_backward, state_type
 from .normalised_products import Norm, blocks_of
-from .operands import check_bias, check_matrix, check_weight, dense, readable
+from .operands import check_matrix, check_operand, check_weight, dense, readable
 from .operators import refuse_derivatives, refuse_forward_mode, refuse_transforms_of_bsr
 
 Tensor = torch.Tensor
@@ -23,73 +24,96 @@ def _epilogue(activation: str, multiplier: Tensor | None, addend: Tensor | None,
     return "+".join(filter(None, [*parts, "lstm" if cell else "" if activation == "none" else activation]))
 
 
-def _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before) -> None:
+def _check(
+    x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon
+) -> None:  # fmt: skip
     check_weight(values, crow, col, in_features, out_features)
     check_matrix("the input", x, in_features, values)
-    for name, one in (("gain", gain), ("bias", bias)):
-        if one.dim() != 1 or one.shape[0] != out_features:
-            raise ValueError(f"{name} has the shape {tuple(one.shape)}; this layer takes [{out_features}]")
-        check_bias(one, out_features, values)
-    features = out_features // (1 if c_before is None else GATES)
-    for name, one in (("multiplier", multiplier), ("addend", addend), ("c", c_before)):
-        if one is None:
-            continue
-        if tuple(one.shape) != (x.shape[0], features):
-            raise ValueError(f"{name} has the shape {tuple(one.shape)}; this layer takes {[x.shape[0], features]} for this input")
-        wanted = state_type(x.dtype) if name == "c" else x.dtype
-        if one.dtype != wanted or one.device != x.device:
-            raise TypeError(f"{name} is {one.dtype} on {one.device}; this layer takes {wanted} on {x.device}")
+    _check_numbers(gain, bias, out_features, values)
+    rows = x.shape[0], out_features // (1 if c_before is None else GATES)
+    _check_rows(rows, values.dtype, values, multiplier, addend, c_before)
 
 
-@torch.library.custom_op("sparsekiln::normalised", mutates_args=())
+def _check_numbers(gain: Tensor, bias: Tensor, features: int, like: Tensor) -> None:
+    check_operand("gain", gain, (features,), like.dtype, like)
+    check_operand("bias", bias, (features,), like.dtype, like)
+
+
+def _check_rows(shape, dtype, like, multiplier, addend, c_before) -> None:
+    check_operand("multiplier", multiplier, shape, dtype, like)
+    check_operand("addend", addend, shape, dtype, like)
+    check_operand("c", c_before, shape, state_type(dtype), like)
+
+
+def _check_backward(dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation) -> None:
+    (n, features), dtype, state = sums.shape, values.dtype, state_type(values.dtype)
+    groups = 1 if c_before is None else GATES
+    rows = n, features // groups
+    check_operand("sums", sums, sums.shape, dtype, values)
+    check_operand("the gradient of the output", dy, rows, dtype, values)
+    _check_numbers(gain, bias, features, values)
+    _check_rows(rows, dtype, values, multiplier, addend, c_before)
+    check_operand("statistics", statistics, (n, 2 * groups), state, values)
+    if groups > 1:
+        check_operand("the next c", c, rows, state, values)
+        check_operand("its gradient", dc, rows, state, values)
+
+
+def _results(
+    x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    n, groups, state = x.shape[0], 1 if c_before is None else GATES, state_type(x.dtype)
+    y = x.new_empty((n, out_features // groups))
+    c = y.new_empty(y.shape if groups > 1 else 0, dtype=state)
+    return y, c, x.new_empty((n, out_features)), x.new_empty((n, 2 * groups), dtype=state)
+
+
+def _gradients_of(
+    dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation
+) -> tuple[Tensor, ...]:  # fmt: skip
+    multiplies = multiplier is not None and c_before is None
+    return (
+        sums.new_empty(sums.shape), gain.new_empty(gain.shape), bias.new_empty(bias.shape),
+        dy.new_empty(dy.shape if multiplies else 0), dy.new_empty(dy.shape if addend is not None else 0), c.new_empty(c.shape),
+    )  # fmt: skip
+
+
+@custom_operator("sparsekiln::normalised", _check, _results)
 def normalised(
     x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, in_features: int, out_features: int,
     multiplier: Optional[Tensor], addend: Optional[Tensor], c_before: Optional[Tensor], activation: str, epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """y, c (empty without c_before), the sums before normalisation, and the mean and 1/σ of each batch row."""
-    _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before)
-    n, groups = x.shape[0], 1 if c_before is None else GATES
-    state = state_type(x.dtype)
-    y = x.new_empty((n, out_features // groups))
-    c = y.new_empty(y.shape if groups > 1 else 0, dtype=state)
+    arguments = x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon
+    _check(*arguments)
+    y, c, sums, statistics = _results(*arguments)
     norm = Norm(
-        _epilogue(activation, multiplier, addend, groups > 1), dense(gain), dense(bias), x.new_empty((n, out_features)),
-        x.new_empty((n, 2 * groups), dtype=state), *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
+        _epilogue(activation, multiplier, addend, c_before is not None), dense(gain), dense(bias), sums, statistics,
+        *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
     )  # fmt: skip
     cell = {} if c_before is None else {"c_before": readable(c_before, 16), "c": c}
     weight = blocks_of(crow, col, values, in_features, (in_features, out_features))
     products.forward(weight, readable(x, 16), y, norm, epsilon, **cell)
-    return y, c, norm.sums, norm.statistics
+    return y, c, sums, statistics
 
 
-@normalised.register_fake
-def _(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon):
-    _check(x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before)
-    n, groups = x.shape[0], 1 if c_before is None else GATES
-    of_state = {"dtype": state_type(x.dtype)}
-    y = x.new_empty((n, out_features // groups))
-    c = y.new_empty(y.shape if groups > 1 else 0, **of_state)
-    return y, c, x.new_empty((n, out_features)), x.new_empty((n, 2 * groups), **of_state)
-
-
-@torch.library.custom_op("sparsekiln::normalised_backward", mutates_args=())
+@custom_operator("sparsekiln::normalised_backward", _check_backward, _gradients_of)
 def normalised_backward(
     dy: Tensor, dc: Optional[Tensor], values: Tensor, gain: Tensor, bias: Tensor, multiplier: Optional[Tensor],
     addend: Optional[Tensor], c_before: Optional[Tensor], c: Tensor, sums: Tensor, statistics: Tensor, activation: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of the sums, of gain and bias, and of multiplier, addend and c_before: empty where there is none."""
-    n, features, cell = dy.shape[0], sums.shape[1], c_before is not None
+    arguments = dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation
+    _check_backward(*arguments)
+    dz, _, _, dmultiplier, daddend, dc_before = _gradients_of(*arguments)
+    n, features = sums.shape
     norm = Norm(
-        _epilogue(activation, multiplier, addend, cell), dense(gain), dense(bias), sums, statistics,
+        _epilogue(activation, multiplier, addend, c_before is not None), dense(gain), dense(bias), sums, statistics,
         *(None if one is None else readable(one, 16) for one in (multiplier, addend)),
     )  # fmt: skip
-    dz = torch.empty_like(sums)
     dnorm = statistics.new_zeros((products.parts(n, dy.device), 2 * features))
-    dmultiplier = dy.new_empty(dy.shape if multiplier is not None and not cell else 0)
-    daddend = dy.new_empty(dy.shape if addend is not None else 0)
-    dc_before = c.new_empty(c.shape)
     others = {}
-    if cell:
+    if c_before is not None:
         dc = torch.zeros_like(c) if dc is None else readable(dc, 16)
         others = {"c_before": readable(c_before, 16), "c": c, "dc": dc, "dc_before": dc_before}
     elif multiplier is not None:
@@ -99,16 +123,6 @@ def normalised_backward(
     products.backward_of_last(values, readable(dy, 16), dz, norm, dnorm, **others)
     dgain, dbias = (one.to(gain.dtype, copy=True) for one in dnorm.sum(0).split(features))
     return dz, dgain, dbias, dmultiplier, daddend, dc_before
-
-
-@normalised_backward.register_fake
-def _(dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation):
-    cell = c_before is not None
-    return (
-        sums.new_empty(sums.shape), gain.new_empty(gain.shape), bias.new_empty(bias.shape),
-        dy.new_empty(dy.shape if multiplier is not None and not cell else 0), dy.new_empty(dy.shape if addend is not None else 0),
-        c.new_empty(c.shape),
-    )  # fmt: skip
 
 
 def _save(ctx, inputs, output) -> None:
@@ -220,7 +234,7 @@ def lstm_cell(projection: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple
     others = {"projection": (projection, GATES * units), "c": (c, units)}
     h_rows, values, projection, _ = _operands(h, weight, [], others)
     entry = indices_of(weight, weight)
-    keep = torch.is_grad_enabled() and any(one.requires_grad for one in (projection, h_rows, c, values))
+    keep = keeps_for_backward(projection, h_rows, c, values)
     _, h_n, c_n, *_ = lstm_operators.lstm(
         projection, h_rows, _state(c, h_rows), values, entry.crow, entry.col, [h_rows.shape[0]], False, keep
     )  # fmt: skip

@@ -1,10 +1,33 @@
 """Checks of the operators' operands, with readable errors, and conversion to the form that kernels read."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import torch
 
 from .kernels import BLOCK_SIDES, DTYPES
 
 Tensor = torch.Tensor
+
+
+def check_one_device(**arguments: Any) -> None:
+    """Raises ValueError if tensors among the arguments, or in sequences among them, are on several devices."""
+    first: tuple[str, torch.device] | None = None
+    for name, tensor in _tensors(arguments):
+        if first is None:
+            first = name, tensor.device
+        elif tensor.device != first[1]:
+            offloaded = name if tensor.is_meta else first[0] if first[1].type == "meta" else ""
+            remedy = f"{offloaded}, which has no values there, must be loaded before this call" if offloaded else "move one of them with .to()"
+            raise ValueError(f"{name} is on {tensor.device}, and {first[0]} on {first[1]}; {remedy}")
+
+
+def _tensors(arguments: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    for name, argument in arguments.items():
+        if isinstance(argument, Tensor):
+            yield name, argument
+        elif isinstance(argument, Sequence) and not isinstance(argument, str):
+            yield from ((f"{name}[{number}]", one) for number, one in enumerate(argument) if isinstance(one, Tensor))
 
 
 def blocks_for(features: int, side: int) -> int:
@@ -30,9 +53,7 @@ def check_blocks(values: Tensor, crow: Tensor, col: Tensor, blocks: int, in_feat
     check_indices(crow, col, values.shape[-2], out_features, blocks)
     if in_features < 1 or out_features < 1:
         raise ValueError(f"a layer of {in_features} input and {out_features} output features; it has one of each at least")
-    for name, tensor in (("crow_indices", crow), ("col_indices", col)):
-        if tensor.device != values.device:
-            raise ValueError(f"{name} is on {tensor.device} and the weight on {values.device}; move one of them with .to()")
+    check_one_device(weight=values, crow_indices=crow, col_indices=col)
 
 
 def check_indices(crow: Tensor, col: Tensor, block_out: int, out_features: int, blocks: int) -> None:
@@ -57,6 +78,18 @@ def check_alike(name: str, tensor: Tensor, like: Tensor) -> None:
     if tensor.device != like.device:
         raise ValueError(
             f"{name} is on {tensor.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
+        )
+
+
+def check_operand(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> None:
+    """Exactly this shape and type, on the device of `like`. An optional operand that is not there is None."""
+    if tensor is None:
+        return
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name} has the shape {tuple(tensor.shape)}; {list(shape)} would work with the other operands")
+    if tensor.dtype != dtype or tensor.device != like.device:
+        raise TypeError(
+            f"{name} is {tensor.dtype} on {tensor.device}; {dtype} on {like.device} would work with the other operands"
         )
 
 

@@ -18,13 +18,32 @@ import torch
 from torch.autograd import forward_ad
 
 from . import products, transforms
+from .custom_operator import custom_operator
 from .products import FROM_RESULT
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
 
 
-@torch.library.custom_op("sparsekiln::linear", mutates_args=())
+def _y(x, values, bias, crow, col, in_features, out_features, activation) -> Tensor:
+    return x.new_empty((x.shape[0], out_features))
+
+
+def _y_and_z(*arguments) -> tuple[Tensor, Tensor]:
+    return _y(*arguments), _y(*arguments)
+
+
+def _dx(dy, z, values, crow, col, in_features, out_features, activation) -> Tensor:
+    return dy.new_empty((dy.shape[0], in_features))
+
+
+def _dw_and_dbias(
+    x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
+
+
+@custom_operator("sparsekiln::linear", products.check_linear, _y)
 def linear(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
@@ -32,14 +51,7 @@ def linear(
     return products.linear(x, values, bias, crow, col, in_features, out_features, activation)
 
 
-@linear.register_fake
-def _(*arguments):
-    products.check_linear(*arguments)
-    x, *_, out_features, _ = arguments
-    return x.new_empty((x.shape[0], out_features))
-
-
-@torch.library.custom_op("sparsekiln::linear_with_preactivation", mutates_args=())
+@custom_operator("sparsekiln::linear_with_preactivation", products.check_linear, _y_and_z)
 def linear_with_preactivation(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
@@ -47,14 +59,7 @@ def linear_with_preactivation(
     return products.linear_with_preactivation(x, values, bias, crow, col, in_features, out_features, activation)
 
 
-@linear_with_preactivation.register_fake
-def _(*arguments):
-    products.check_linear(*arguments)
-    x, *_, out_features, _ = arguments
-    return x.new_empty((x.shape[0], out_features)), x.new_empty((x.shape[0], out_features))
-
-
-@torch.library.custom_op("sparsekiln::linear_grad_input", mutates_args=())
+@custom_operator("sparsekiln::linear_grad_input", products.check_grad_input, _dx)
 def linear_grad_input(
     dy: Tensor, z: Optional[Tensor], values: Tensor, crow: Tensor, col: Tensor, in_features: int,
     out_features: int, activation: str,
@@ -62,14 +67,7 @@ def linear_grad_input(
     return products.grad_input(dy, z, values, crow, col, in_features, out_features, activation)
 
 
-@linear_grad_input.register_fake
-def _(*arguments):
-    products.check_grad_input(*arguments)
-    dy, *_, in_features, _, _ = arguments
-    return dy.new_empty((dy.shape[0], in_features))
-
-
-@torch.library.custom_op("sparsekiln::linear_grad_weight", mutates_args=())
+@custom_operator("sparsekiln::linear_grad_weight", products.check_grad_weight, _dw_and_dbias)
 def linear_grad_weight(
     x: Tensor, dy: Tensor, z: Optional[Tensor], crow: Tensor, col: Tensor, block_out: int, block_in: int,
     in_features: int, out_features: int, activation: str, bias: bool,
@@ -77,12 +75,6 @@ def linear_grad_weight(
     return products.grad_weight(
         x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
     )  # fmt: skip
-
-
-@linear_grad_weight.register_fake
-def _(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias):
-    products.check_grad_weight(x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias)
-    return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
 
 
 def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import sparsekiln
 from sparsekiln import _core
 
 from .kernels import Use, Weight, find
-from .operands import blocks_for, check_bias, check_indices, check_matrix, check_weight, dense, readable
+from .operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_weight, dense, readable
 
 Tensor = torch.Tensor
 
@@ -131,6 +131,7 @@ def check_grad_weight(
     x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> None:  # fmt: skip
     check_indices(crow, col, block_out, out_features, col.shape[0])
+    check_one_device(x=x, crow_indices=crow, col_indices=col)
     check_matrix("the input", x, in_features, x)
     _check_dy(dy, z, out_features, activation, x)
     if x.shape[0] != dy.shape[0]:

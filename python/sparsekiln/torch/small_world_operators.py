@@ -9,7 +9,7 @@ from typing import Optional
 import torch
 
 from . import small_world_steps
-from .lstm_steps import GATES
+from .custom_operator import custom_operator
 from .small_world_steps import Inputs, Kept
 
 Tensor = torch.Tensor
@@ -17,7 +17,30 @@ Tensor = torch.Tensor
 _NUMBERS = 4  # the gain and bias of what multiplies, and of what is added
 
 
-@torch.library.custom_op("sparsekiln::small_world_lstm", mutates_args=())
+def _of_all_steps(
+    products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
+) -> tuple[Tensor, ...]:  # fmt: skip
+    (steps, n, _), (internal, hidden) = products_m.shape, gains.shape
+    kept = small_world_steps.shapes_of_kept(products_m, c0, internal, steps, n, hidden)
+    return (
+        products_m.new_empty((steps, n, hidden)), c0.new_empty(c0.shape),
+        *(like.new_empty(shape if keep else 0) for like, shape in kept),
+    )  # fmt: skip
+
+
+def _of_backward(
+    dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept,
+    epsilon, needs_h0, needs_values,
+) -> tuple:  # fmt: skip
+    of_products = [one.new_empty(one.shape) for one in (products_m, products_a)]
+    of_numbers = [one.new_empty(one.shape) for one in numbers]
+    states = [h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
+    of_gains = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
+    of_values = [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
+    return *of_products, of_numbers, *states, of_values, *of_gains
+
+
+@custom_operator("sparsekiln::small_world_lstm", small_world_steps.check, _of_all_steps)
 def small_world_lstm(
     products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor, values: Sequence[Tensor],
     crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
@@ -29,18 +52,7 @@ def small_world_lstm(
     )  # fmt: skip
 
 
-@small_world_lstm.register_fake
-def _(products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep):
-    like, (steps, n, _) = products_m, products_m.shape
-    internal, hidden = gains.shape
-    kept = [
-        (like, (internal, steps, n, hidden)), (like, (internal, steps, n, hidden)), (c0, (internal, steps, n, 2)),
-        (like, (steps, n, GATES * hidden)), (c0, (steps, n, 2 * GATES)), (c0, (steps, n, hidden)),
-    ]  # fmt: skip
-    return like.new_empty((steps, n, hidden)), c0.new_empty(c0.shape), *(one.new_empty(shape if keep else 0) for one, shape in kept)
-
-
-@torch.library.custom_op("sparsekiln::small_world_lstm_backward", mutates_args=())
+@custom_operator("sparsekiln::small_world_lstm_backward", small_world_steps.check_backward, _of_backward)
 def small_world_lstm_backward(
     dh: Tensor, dc_n: Optional[Tensor], products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor,
     values: Sequence[Tensor], crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor,
@@ -51,19 +63,6 @@ def small_world_lstm_backward(
         dh, dc_n, Inputs(products_m, products_a, list(numbers)), h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias,
         mask, h, Kept(*kept), epsilon, needs_h0, needs_values,
     )  # fmt: skip
-
-
-@small_world_lstm_backward.register_fake
-def _(
-    dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept,
-    epsilon, needs_h0, needs_values,
-):  # fmt: skip
-    of_products = [one.new_empty(one.shape) for one in (products_m, products_a)]
-    of_numbers = [one.new_empty(one.shape) for one in numbers]
-    states = [h0.new_empty(h0.shape if needs_h0 else 0), c0.new_empty(c0.shape)]
-    of_gains = [one.new_empty(one.shape) for one in (gains, biases, gate_gain, gate_bias)]
-    of_values = [one.new_empty(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
-    return *of_products, of_numbers, *states, of_values, *of_gains
 
 
 def _save(ctx, inputs, output) -> None:

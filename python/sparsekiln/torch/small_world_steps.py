@@ -14,7 +14,7 @@ from . import normalised_products as products
 from .lstm_steps import GATES, state_type
 from .memory import large_empty
 from .normalised_products import Blocks, Norm, blocks_of
-from .operands import check_matrix, check_weight, readable
+from .operands import check_operand, check_weight, readable
 from .products import run
 from .projections import Normalisation, Statistics
 
@@ -144,55 +144,69 @@ class Window:
             )  # fmt: skip
 
 
-def check(inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask) -> None:
+def check(
+    products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
+) -> None:  # fmt: skip
     """ValueError or TypeError that says what is wrong with the operands."""
+    if gains.dim() != 2:
+        raise ValueError(f"gains have the shape {tuple(gains.shape)}; it is [internal steps, hidden]")
     internal, hidden = gains.shape
     if len(values) != internal + 1 or internal < 2:
         raise ValueError(f"{len(values)} weights and {internal} gains; there is one for each of 2 or more internal steps, and gates")
     for number, one in enumerate(values):
         check_weight(one, crows[number], cols[number], hidden, hidden * (GATES if number == internal else 1))
-    like = inputs.products_m
+    like, weight = products_m, values[0]
     if like.dim() != 3 or not like.shape[2] or hidden % like.shape[2]:
         raise ValueError(f"products for m have the shape {tuple(like.shape)}; it is [steps, n, a divisor of {hidden}]")
-    if len(inputs.numbers) != 4:
-        raise ValueError(f"{len(inputs.numbers)} gains and biases of inputs; there are 4, a gain and a bias of m, and of a")
-    check_matrix("products for m", like.flatten(0, 1), like.shape[2], values[0])
-    check_matrix("h0", h0, hidden, values[0])
-    state = state_type(like.dtype)
-    operands = [
-        ("products for a", inputs.products_a, like.shape, like.dtype), ("biases", biases, gains.shape, like.dtype),
-        ("the gain of gates", gate_gain, (GATES * hidden,), like.dtype), ("the bias of gates", gate_bias, (GATES * hidden,), like.dtype),
-        ("h0", h0, (like.shape[1], hidden), like.dtype), ("c0", c0, h0.shape, state),
+    if len(numbers) != 4:
+        raise ValueError(f"{len(numbers)} gains and biases of inputs; there are 4, a gain and a bias of m, and of a")
+    steps, n, _ = like.shape
+    dtype, state = weight.dtype, state_type(weight.dtype)
+    for name, one, shape, kind in (
+        *((f"weight {number}", one, one.shape, dtype) for number, one in enumerate(values)),
+        ("products for m", products_m, like.shape, dtype), ("products for a", products_a, like.shape, dtype),
+        ("gains", gains, gains.shape, dtype), ("biases", biases, gains.shape, dtype),
+        ("the gain of gates", gate_gain, (GATES * hidden,), dtype), ("the bias of gates", gate_bias, (GATES * hidden,), dtype),
+        ("h0", h0, (n, hidden), dtype), ("c0", c0, (n, hidden), state), ("the mask", mask, (steps, n, hidden), dtype),
         *((f"{what} of {of}", one, like.shape[2:], state)
-          for (of, what), one in zip(itertools.product("ma", ("the gain", "the bias")), inputs.numbers)),
+          for (of, what), one in zip(itertools.product("ma", ("the gain", "the bias")), numbers)),
+    ):  # fmt: skip
+        check_operand(name, one, shape, kind, weight)
+
+
+def check_backward(
+    dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept,
+    epsilon, needs_h0, needs_values,
+) -> None:  # fmt: skip
+    """The same of the backward pass."""
+    check(products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, True)
+    steps, n, _ = products_m.shape
+    of_all, weight = (steps, n, gains.shape[1]), values[0]
+    check_operand("h", h, of_all, weight.dtype, weight)
+    check_operand("the gradient of h", dh, of_all, weight.dtype, weight)
+    check_operand("that of the last c", dc_n, c0.shape, c0.dtype, weight)
+    for name, one, (like, shape) in zip(Kept._fields, kept, shapes_of_kept(products_m, c0, gains.shape[0], steps, n, gains.shape[1])):
+        check_operand(name, one, shape, like.dtype, weight)
+
+
+def shapes_of_kept(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> list[tuple[Tensor, tuple[int, ...]]]:
+    """A tensor that each of Kept is like in type, and its shape."""
+    return [
+        (like, (internal, steps, n, hidden)), (like, (internal, steps, n, hidden)), (state, (internal, steps, n, 2)),
+        (like, (steps, n, GATES * hidden)), (state, (steps, n, 2 * GATES)), (state, (steps, n, hidden)),
     ]  # fmt: skip
-    if mask is not None:
-        operands.append(("the mask", mask, (*like.shape[:2], hidden), like.dtype))
-    for name, one, shape, dtype in operands:
-        if tuple(one.shape) != tuple(shape):
-            raise ValueError(f"{name} has the shape {tuple(one.shape)}; this network takes {list(shape)}")
-        if one.dtype != dtype or one.device != like.device:
-            raise TypeError(f"{name} is {one.dtype} on {one.device}; this network takes {dtype} on {like.device}")
-
-
-def memory(like: Tensor, state: Tensor, internal: int, steps: int, n: int, hidden: int) -> Kept:
-    return Kept(
-        large_empty(like, (internal, steps, n, hidden)), large_empty(like, (internal, steps, n, hidden)),
-        large_empty(state, (internal, steps, n, 2)), large_empty(like, (steps, n, GATES * hidden)),
-        large_empty(state, (steps, n, 2 * GATES)), large_empty(state, (steps, n, hidden)),
-    )  # fmt: skip
 
 
 def forward(
     inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """h of all steps, the last c, and Kept, empty if not `keep`."""
-    check(inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask)
+    check(*inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep)
     like, hidden = inputs.products_m, gains.shape[1]
     steps, n, _ = like.shape
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
     window = Window(inputs, hidden, epsilon)
-    kept = memory(like, c0, network.gates, steps if keep else 1, n, hidden)
+    kept = Kept(*(large_empty(*one) for one in shapes_of_kept(like, c0, network.gates, steps if keep else 1, n, hidden)))
     h_of_all = large_empty(like, (steps, n, hidden))
     h, c = readable(h0, 16), readable(c0, 16)
     mask = None if mask is None else mask.contiguous()
@@ -232,6 +246,10 @@ def backward(
     needs_values,
 ) -> Gradients:  # fmt: skip
     """Those of h0 and of weights that are not needed are empty."""
+    check_backward(
+        dh, dc_n, *inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, epsilon, needs_h0,
+        needs_values,
+    )  # fmt: skip
     like, hidden = inputs.products_m, gains.shape[1]
     steps, n, _ = like.shape
     network = Network(values, crows, cols, gains, biases, gate_gain, gate_bias, mask is not None)
