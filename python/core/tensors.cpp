@@ -52,6 +52,16 @@ bool requires_grad(nb::handle object) {
   return value == Py_True;
 }
 
+/// Whether PyTorch has put off a change of the signs of this tensor's values, which are in memory without it.
+bool is_negated(nb::handle object) {
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  PyObject* arguments[] = {object.ptr()};
+  PyObject* const value = PyObject_VectorcallMethod(name, arguments, 1, nullptr);
+  if (value == nullptr) PyErr_Clear();
+  Py_XDECREF(value);
+  return value == Py_True;
+}
+
 [[noreturn]] void raise_type_error(const std::string& message) {
   PyErr_SetString(PyExc_TypeError, message.c_str());
   throw nb::python_error();
@@ -65,6 +75,10 @@ Tensor::Tensor(std::string_view operand, nb::handle object, bool written)
     : object_(object), exchange_(exchange_of(object)) {
   if (exchange_ != nullptr) {
     if (requires_grad(object)) arrays().attr("refuse_gradient")(std::string(operand));
+    if (is_negated(object)) {
+      resolved_ = arrays().attr("resolved")(std::string(operand), object, written);
+      object = resolved_;
+    }
     if (exchange_->borrow(object.ptr(), &tensor_) != 0) throw nb::python_error();
   } else if (!take_buffer(written)) {
     take_array(operand, written);
@@ -103,7 +117,7 @@ bool Tensor::take_buffer(bool written) {
 void Tensor::take_array(std::string_view operand, bool written) {
   // Types that DLPack exporters refuse, such as NumPy's bfloat16, come as words of their size, with their
   // name.
-  const nb::object exportable = arrays().attr("exportable")(object_, written);
+  const nb::object exportable = arrays().attr("exportable")(std::string(operand), object_, written);
   const nb::object name = exportable[1];
   const sk_element_type* named =
       name.is_none() ? nullptr : element_type_of_arrays(nb::cast<std::string>(name));

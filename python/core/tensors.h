@@ -47,6 +47,7 @@ class Tensor {
   void take_array(std::string_view operand, bool written);
 
   nb::handle object_;
+  nb::object resolved_;  ///< what is read instead of a tensor whose values in memory have other signs
   const Exchange* exchange_ = nullptr;
   Py_buffer buffer_{};  ///< `obj` null: not in use
   std::optional<nb::ndarray<nb::ro>> held_;

@@ -10,8 +10,13 @@ from sparsekiln._dtypes import exported_name, numpy_dtype
 _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 
 
-def exportable(array: Any, written: bool) -> tuple[Any, str | None]:
+def exportable(operand: str, array: Any, written: bool) -> tuple[Any, str | None]:
     """The array, and None; or, of a type that NumPy does not export, such as bfloat16, words of its size, and its name."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor) and not written:  # one that has to be computed
+        if array.requires_grad:
+            refuse_gradient(operand)
+        array = array.detach().resolve_neg()
     if written and _framework(array) in _IMMUTABLE:
         raise TypeError(f"arrays of {_framework(array)} are never written to; give a NumPy array, or leave the output out")
     name = exported_name(array)
@@ -22,6 +27,9 @@ def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Not initialised, of `like`'s framework and device. dtype: NumPy's name, "float32"."""
     if isinstance(like, np.ndarray):
         return np.empty(shape, numpy_dtype(dtype))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=like.device)
     framework = _framework(like)
     if framework == "cupy":
         import cupy
@@ -53,6 +61,13 @@ def refuse_gradient(operand: str) -> None:
             f"operand {operand} requires grad, and no gradient flows through a kernel: sparsekiln.torch has layers, and .detach() "
             "or torch.no_grad() would work"
         )
+
+
+def resolved(operand: str, array: Any, written: bool) -> Any:
+    """A copy of a lazily negated tensor of PyTorch, whose values in memory have the right signs."""
+    if written:
+        raise TypeError(f"operand {operand} is lazily negated, and would be read with other signs than were written; .resolve_neg() would work")
+    return array.detach().resolve_neg()
 
 
 def was_written(array: Any) -> None:

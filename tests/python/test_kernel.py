@@ -233,6 +233,20 @@ def test_torch_tensors_are_taken_as_they_are():
     assert y.dtype is torch.bfloat16 and y.shape == (6, 24)
 
 
+def test_lazily_negated_tensors_are_read_with_their_signs():
+    torch = pytest.importorskip("torch")
+    kernel = sk.compile(np.ones((2, 3), bool), (8, 16), 5, epilogue="bias", target="cpu")
+    x, w, bias = torch.randn(5, 48), torch.randn(6, 8, 16), torch.randn(16)
+    for _ in range(2):
+        assert torch.equal(kernel(torch._neg_view(x), w, bias=bias), kernel(-x, w, bias=bias))
+        assert torch.equal(kernel(x, torch._neg_view(w), bias=bias), kernel(x, -w, bias=bias))
+        assert torch.equal(kernel(x, w, bias=torch._neg_view(bias)), kernel(x, w, bias=-bias))
+    imaginary = torch.view_as_complex(torch.randn(5, 48, 2)).conj().imag  # where such tensors come from
+    assert imaginary.is_neg() and torch.equal(kernel(imaginary.contiguous(), w, bias=bias), kernel(imaginary.clone(), w, bias=bias))
+    with pytest.raises(TypeError, match="operand y is lazily negated"):
+        kernel(x, w, torch._neg_view(torch.zeros(5, 16)), bias=bias)
+
+
 def test_a_workspace_that_is_too_small_is_refused():
     layout = sk.patterns.random(9, 9, 0.5, seed=1)
     x, w, _ = operands(layout, (32, 32), 64)

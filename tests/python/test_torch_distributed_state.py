@@ -12,12 +12,18 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 import torch.distributed.checkpoint.format_utils  # noqa: E402
 from process_group import four, two  # noqa: E402, F401 - fixtures
 from sharded_models import MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins  # noqa: E402
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict  # noqa: E402
+from torch.distributed.checkpoint.state_dict import (  # noqa: E402
+    StateDictOptions, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict,
+)  # fmt: skip
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate  # noqa: E402
 
-from sparsekiln.torch.parallel import ColwiseSparseParallel, local_state, parallelize, whole_state  # noqa: E402
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear  # noqa: E402
+from sparsekiln.torch.parallel import (  # noqa: E402
+    ColwiseSparseParallel, RowwiseSparseParallel, local_state, parallelize, whole_state,
+)  # fmt: skip
 
 F = torch.nn.functional
 
@@ -53,6 +59,43 @@ def zeroed(model):
 
 
 # ---- checkpoints ----
+
+
+def _without_blocks(folder, shared):
+    """A model one of whose layers has no blocks, and one that has some on the first rank alone."""
+    first = torch.zeros(4, 4, dtype=torch.bool)
+    first[0, 0] = True
+    layouts = torch.zeros(4, 4, dtype=torch.bool), first, torch.eye(4, dtype=torch.bool)
+
+    def make():
+        return torch.nn.Sequential(*(BlockSparseLinear(64, 64, sparsekiln.Layout(one), block=16) for one in layouts))
+
+    torch.manual_seed(1)
+    model = make()
+    x = torch.randn(3, 64)
+    whole = copy.deepcopy(model)
+    style = ColwiseSparseParallel if shared == "outputs" else RowwiseSparseParallel
+    plan = {str(number): style() if shared == "outputs" else style(input_layouts=Replicate()) for number in range(3)}
+    if shared == "outputs":
+        plan = {name: ColwiseSparseParallel(output_layouts=Replicate()) for name in plan}
+    parallelize(model, mesh(), plan)
+    optimizer = adam(model)
+    model(x).square().sum().backward()
+    optimizer.step()
+    expected = model(x).detach()
+    dcp.save(state_of(model, optimizer), checkpoint_id=folder)
+    other = parallelize(zeroed(make()), mesh(), plan)
+    load(other, adam(other), folder)
+    torch.testing.assert_close(other(x), expected)
+    state = zeroed(whole).state_dict()  # and in one process
+    dcp.load({"model": state}, checkpoint_id=folder)
+    whole.load_state_dict(state)
+    torch.testing.assert_close(whole(x), expected)
+
+
+@pytest.mark.parametrize("shared", ["outputs", "inputs"])
+def test_a_checkpoint_of_layers_without_blocks_loads(shared, two, tmp_path):
+    two.run(_without_blocks, tmp_path, shared)
 
 
 def state_of(model, optimizer):
@@ -363,3 +406,59 @@ def _fsdp_of_the_rest():
 
 def test_fully_shard_of_the_dense_layers_alone(four):
     four.run(_fsdp_of_the_rest)
+
+
+# ---- fully_shard of layers whose number of blocks the ranks do not divide ----
+
+_UNEVEN = torch.tensor([[1, 0, 1], [0, 1, 1], [0, 0, 1]]).bool()
+_ONE = torch.tensor([[1, 0, 0], [0, 0, 0], [0, 0, 0]]).bool()
+UNEVEN = {
+    "linear": (lambda: BlockSparseLinear(24, 24, _UNEVEN, 8), (3, 24)),
+    "one block": (lambda: BlockSparseLinear(24, 24, _ONE, 8), (3, 24)),
+    "cut": (lambda: BlockSparseLinear(20, 21, _UNEVEN, 8), (3, 20)),
+    "convolution": (lambda: BlockSparseConv2d(24, 24, 3, layout=_UNEVEN, block=8), (2, 24, 6, 6)),
+    "convolution of one block": (lambda: BlockSparseConv2d(24, 24, 3, layout=_ONE, block=8), (2, 24, 6, 6)),
+    "convolution of one dimension": (lambda: BlockSparseConv1d(24, 24, 3, layout=_UNEVEN, block=8), (2, 24, 6)),
+    "transposed": (lambda: BlockSparseConvTranspose2d(24, 24, 3, layout=_UNEVEN, block=8), (2, 24, 6, 6)),
+}  # fmt: skip
+
+
+def _cast(kind):
+    make, shape = UNEVEN[kind]
+    model, x = torch.nn.Sequential(make()), torch.randn(shape, dtype=torch.float64)
+    whole = copy.deepcopy(model).double()
+    fully_shard(model)
+    model.to(torch.float64)
+    for one in (model, whole):
+        one(x).square().sum().backward()
+    torch.testing.assert_close(model[0].weight_values.grad.full_tensor(), whole[0].weight_values.grad)
+    torch.testing.assert_close(model(x), whole(x))
+
+
+def _from_meta(kind):
+    make, shape = UNEVEN[kind]
+    with torch.device("meta"):
+        model = torch.nn.Sequential(make())
+    source, x = torch.nn.Sequential(make()), torch.randn(shape)
+    fully_shard(model)
+    model.to_empty(device="cpu")
+    set_model_state_dict(model, source.state_dict(), options=StateDictOptions(full_state_dict=True))
+    torch.testing.assert_close(model(x), source(x))
+    model.reshard()
+    model[0].reset_parameters()
+    values = model[0].weight_values.full_tensor()
+    bound = make().weight_values.abs().max() * 1.5
+    assert 0 < values.abs().max() <= bound and torch.isfinite(model(x)).all()
+    model(x).sum().backward()
+    return values.detach()
+
+
+@pytest.mark.parametrize("kind", list(UNEVEN))
+def test_a_fully_sharded_layer_changes_its_type(kind, two):
+    two.run(_cast, kind)
+
+
+@pytest.mark.parametrize("kind", list(UNEVEN))
+def test_a_fully_sharded_layer_that_was_made_on_meta_is_loaded_or_initialised(kind, two):
+    first, second = two.run(_from_meta, kind)
+    assert torch.equal(first, second)

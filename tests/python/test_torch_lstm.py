@@ -299,3 +299,18 @@ def test_another_layout_of_all_gates_keeps_what_stays_and_of_one_gate_alone_is_r
     close(layer(x)[0], dense(x)[0], 2e-5)
     with pytest.raises(ValueError, match="not alike"):
         layer.gates[0].recurrent.relayout(np.eye(16, 4, dtype=int))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [BlockSparseLSTM, BlockSparseLSTMCell])
+@pytest.mark.parametrize("grad", [True, False])
+def test_traces_of_torch_jit_are_of_one_shape_of_the_input(kind, grad):
+    layer, shape = kind(INPUTS, HIDDEN, layout=layout(), block=BLOCK), (4, 3, INPUTS) if kind is BlockSparseLSTM else (3, INPUTS)
+    with torch.set_grad_enabled(grad):
+        trace, x = torch.jit.trace(layer, (torch.randn(shape),)), torch.randn(shape)
+        for mine, other in zip(torch.utils._pytree.tree_leaves(trace(x)), torch.utils._pytree.tree_leaves(layer(x))):
+            assert torch.equal(mine, other)
+        with pytest.raises(RuntimeError):
+            trace(torch.randn(shape[0] + 1, *shape[1:]))
+    if grad:
+        trace(x)[0].sum().backward()

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dense_layer import make_layer  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLinear, linear, sparsify_  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, linear, sparsify_  # noqa: E402
 
 
 def refused(error, *words):
@@ -143,3 +143,13 @@ def test_a_negated_view_is_read_with_its_sign():
     layer = make_layer()
     x = torch.randn(3, 100)
     torch.testing.assert_close(layer(torch._neg_view(x)), layer(-x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_input_beyond_the_largest_in_a_compiled_graph(dynamic):
+    layer = BlockSparseConv2d(32, 32, 3, layout=[[1]], max_input=8)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    compiled(torch.zeros(1, 32, 7, 8))
+    with refused(Exception, "images of 9x8; max_input of this layer is 8x8"):
+        compiled(torch.zeros(1, 32, 9, 8))

@@ -356,3 +356,14 @@ def test_without_a_gradient_several_windows_give_the_same(steps, n):
     wanted = layer(x)[0].detach()
     with torch.no_grad():
         assert torch.equal(layer(x)[0], wanted)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("grad", [True, False])
+def test_traces_of_torch_jit(grad):
+    layer = SmallWorldLSTM(24, 64, block=16, density=0.5)
+    with torch.set_grad_enabled(grad):
+        trace = torch.jit.trace(layer, (torch.randn(4, 3, 24),))
+        for steps in (4, 6):
+            x = torch.randn(steps, 3, 24)
+            assert torch.equal(trace(x)[0], layer(x)[0])

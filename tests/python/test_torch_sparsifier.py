@@ -202,6 +202,79 @@ def test_an_optimizer_that_is_made_afterwards_is_assigned():
     assert losses[-1] < losses[0] and sparsifier.density == 0.25
 
 
+def _two_layers():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+
+
+def _step(model, optimizers):
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+@pytest.mark.parametrize("held", [0, 2])
+def test_layers_that_the_optimizer_lacks_are_pruned_too(held):
+    model = _two_layers()
+    model[2 - held].requires_grad_(False)
+    optimizer = torch.optim.Adam(model[held].parameters(), 0.01)
+    sparsifier = Sparsifier(model, 0.25, 16, end_step=4, every=1, optimizer=optimizer)
+    for _ in range(4):
+        _step(model, [optimizer])
+        sparsifier.step()
+        assert model[0].layout.blocks == model[2].layout.blocks
+        kept = optimizer.state[model[held].weight_values]
+        assert kept["exp_avg"].shape == model[held].weight_values.shape
+    assert sparsifier.density == 0.25
+
+
+def test_several_optimizers_go_on_with_their_layers():
+    model, alike = _two_layers(), _two_layers()
+    several = [torch.optim.Adam(model[0].parameters(), 0.01), torch.optim.Adam(model[2].parameters(), 0.01)]
+    one = [torch.optim.Adam(alike.parameters(), 0.01)]
+    sparsifiers = Sparsifier(model, 0.25, 16, end_step=4, optimizer=several), Sparsifier(alike, 0.25, 16, end_step=4, optimizer=one[0])
+    for step in range(7):
+        for each, optimizers, sparsifier in zip((model, alike), (several, one), sparsifiers):
+            torch.manual_seed(step)
+            _step(each, optimizers)
+            sparsifier.step()
+    for mine, other in zip(model.parameters(), alike.parameters()):
+        assert torch.equal(mine, other)
+
+
+def test_nothing_moves_where_one_layer_cannot():
+    model = _two_layers()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    sparsifier = Sparsifier(model, 0.25, 16, end_step=1, optimizer=optimizer)
+    _step(model, [optimizer])
+    optimizer.state[model[2].weight_values]["exp_avg"] = torch.zeros(3, 3, 3)
+    before = [layer.layout for layer in sparsifier.layers.values()]
+    with pytest.raises(ValueError, match="exp_avg.*not block by block"):
+        sparsifier.step()
+    assert [layer.layout for layer in sparsifier.layers.values()] == before and sparsifier.steps == 0
+
+
+@pytest.mark.parametrize("form", ["blocks", "values"])
+def test_scores_shaped_like_a_parameter_with_room_are_taken(form):
+    def scores(name, layer):
+        gradient = layer.weight_values.grad.abs()
+        return gradient.flatten(1).sum(1) if form == "blocks" else gradient
+
+    def pruned(fixed_shapes):
+        model = _two_layers()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        sparsifier = Sparsifier(model, 0.25, 16, end_step=4, every=1, optimizer=optimizer, scores=scores, fixed_shapes=fixed_shapes)
+        for step in range(5):
+            torch.manual_seed(step)
+            _step(model, [optimizer])
+            sparsifier.step()
+        return [model[i].to_dense() for i in (0, 2)]
+
+    assert all(torch.equal(one, other) for one, other in zip(pruned(True), pruned(False)))
+
+
 def test_an_optimizer_of_another_model_is_refused():
     with pytest.raises(ValueError, match="none of the parameters of the model"):
         Sparsifier(network(), 0.5, 16, end_step=1, optimizer=torch.optim.Adam(network().parameters()))

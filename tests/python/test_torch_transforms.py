@@ -9,10 +9,12 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.nn.utils.prune  # noqa: E402
 from dense_layer import FUNCTIONS, blocks_of, make_layer  # noqa: E402
 
-from sparsekiln.torch import BlockSparseLinear  # noqa: E402
+import sparsekiln  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear  # noqa: E402
 
 prune, parametrizations = torch.nn.utils.prune, torch.nn.utils.parametrizations
 _ACTIVATIONS = [None, "relu", "gelu"]
+_GRID = sparsekiln.patterns.random(4, 4, 0.5, 1)
 
 
 def pair(activation):
@@ -101,6 +103,35 @@ def test_gradients_that_are_batched(activation):
         expected = torch.autograd.grad(layer(x), (x, layer.weight_values, layer.bias), dy[number])
         for one, other in zip(found, expected):
             same(one[number], other)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize("activation", _ACTIVATIONS)
+def test_gradients_of_each_sample_of_a_batch_that_may_be_empty(activation, n):
+    """As differential privacy draws it."""
+    layer, sparse, (values, bias), _, _ = pair(activation)
+
+    def loss(values, bias, x):
+        return sparse(values, bias, x[None]).square().sum()
+
+    gradients = torch.func.vmap(torch.func.grad(loss, (0, 1)), (None, None, 0))(values, bias, torch.randn(n, 40))
+    assert [one.shape for one in gradients] == [(n, *values.shape), (n, *bias.shape)]
+
+
+@pytest.mark.parametrize("make", [
+    lambda: (BlockSparseConv2d(64, 64, 3, layout=_GRID, block=16), (64, 6, 6)),
+    lambda: (BlockSparseConv2d(64, 64, 1, layout=_GRID, block=16), (64, 6, 6)),
+    lambda: (BlockSparseConv2d(64, 64, 3, padding=1, layout=_GRID, block=16, edge_bias=6), (64, 6, 6)),
+    lambda: (BlockSparseConvTranspose2d(64, 64, 3, layout=_GRID, block=16), (64, 6, 6)),
+    lambda: (BlockSparseLinear(64, 64, _GRID, 16, activation="gelu"), (64,)),
+])  # fmt: skip
+def test_a_batch_of_no_batches(make):
+    layer, shape = make()
+    several = torch.func.vmap(layer)(torch.randn(2, 3, *shape))
+    for size, n in ((0, 3), (2, 0), (0, 0)):
+        assert torch.func.vmap(layer)(torch.randn(size, n, *shape)).shape == (size, n, *several.shape[2:])
+    with torch.no_grad():
+        assert torch.func.vmap(layer)(torch.randn(0, 3, *shape)).dtype == torch.float32
 
 
 def test_room_for_blocks_under_transforms():

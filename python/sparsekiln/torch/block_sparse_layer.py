@@ -1,15 +1,21 @@
 """What every block-sparse layer has: a weight of blocks, the index tensors of its layout, and their saved state."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 import sparsekiln
 
 from . import resizing
-from .blocks import along_outputs, gathered, grid, moved, row_of
+from .averages import Lineage, check_averages
+from .blocks import PresentBlocks, along_outputs, gathered, grid, moved, places_of
 from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
-from .kernels import DTYPES, find, is_known, kernels_of, know, layout_from_indices
+from .index_tensors import IndexTensors, saved_layout
+from .kernels import DTYPES
+from .operands import blocks_for
+from .slots import Slots
 from .weight_tools import Parametrizations
 
 Tensor = torch.Tensor
@@ -17,12 +23,12 @@ Tensor = torch.Tensor
 make_numbers_of_blocks_dynamic()
 
 
-class BlockSparseLayer(torch.nn.Module):
+class BlockSparseLayer(IndexTensors):
     """A layer whose weight is a matrix of blocks, or one matrix for each tap of a kernel, with the same blocks.
 
-    Parameters: `weight_values` [blocks, *block_shape], row-major over the layout, and `bias`. Buffers: `crow_indices` and
-    `col_indices`, as in a BSR tensor of PyTorch. A class says what its rows and columns are (weight_shape), which dense
-    tensor its weight is the blocks of (blocks_of), and how values start (reset_parameters).
+    Parameters: `weight_values` [blocks, *block_shape], row-major over the layout, or with max_blocks [max_blocks, *block_shape],
+    where blocks have slots (see Slots), and `bias`. Buffers: those of IndexTensors. A class says what its rows and columns are
+    (weight_shape), which dense tensor its weight is the blocks of (blocks_of), and how values start (reset_parameters).
     """
 
     taps = 1  #: matrices of the weight
@@ -30,7 +36,6 @@ class BlockSparseLayer(torch.nn.Module):
     parts_alike = 1  #: parts of the rows, one after the other, that have the same blocks
     OUTPUTS = 0  #: which side of the weight its outputs are: 0 rows, 1 columns
     block: tuple[int, int]  #: sides of a block: of rows and of columns
-    max_blocks: int | None  #: room for layouts of up to so many blocks; None for as many as the layout has
     SIDES = ("output", "input")  # what rows and columns of the weight are
     FEATURES = "features"
 
@@ -71,8 +76,9 @@ class BlockSparseLayer(torch.nn.Module):
         present = self.present_taps()
         if present is None and layout.rows * side_out == rows and layout.cols * side_in == columns:
             return None
-        within_rows = torch.from_numpy(row_of(layout))[:, None] * side_out + torch.arange(side_out, device="cpu") < rows
-        within_columns = torch.tensor(layout.col, device="cpu").long()[:, None] * side_in + torch.arange(side_in, device="cpu") < columns
+        of_rows, of_columns = places_of(layout)
+        within_rows = of_rows[:, None] * side_out + torch.arange(side_out, device="cpu") < rows
+        within_columns = of_columns[:, None] * side_in + torch.arange(side_in, device="cpu") < columns
         counted = within_rows[:, :, None] & within_columns[:, None, :]
         if len(self.block_shape) == 2:
             return counted
@@ -83,14 +89,14 @@ class BlockSparseLayer(torch.nn.Module):
 
         device  None: that of the weight
         """
-        places = torch.tensor(self.layout.col, device="cpu").long() if self.OUTPUTS == 1 else torch.from_numpy(row_of(self.layout))
+        places = places_of(self.layout)[self.OUTPUTS]
         return places.to(self.weight_values.device if device is None else device)
 
     def of_outputs(self, numbers: Tensor) -> Tensor:
         """numbers [output features] in the shape in which they multiply `weight_values`."""
         room = self.layout.shape[self.OUTPUTS] * self.block[self.OUTPUTS]
         whole = torch.nn.functional.pad(numbers, (0, room - numbers.shape[0]))
-        return along_outputs(whole, self.output_blocks(), self.OUTPUTS, self.weight_values)
+        return self._in_slots(along_outputs(whole, self.output_blocks(), self.OUTPUTS, self._used_values()))
 
     def reset_parameters(self) -> None:
         raise NotImplementedError
@@ -105,7 +111,8 @@ class BlockSparseLayer(torch.nn.Module):
         self.weight_values = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         bias = None if bias_features is None else torch.nn.Parameter(torch.empty(bias_features, device=device, dtype=dtype))
         self.register_parameter("bias", bias)
-        self._take(layout)
+        self._lineage = Lineage()
+        self._take(layout, self._slots_of(layout))
         self.reset_parameters()
 
     def _adopt(self, dense: torch.nn.Module) -> Any:
@@ -118,16 +125,11 @@ class BlockSparseLayer(torch.nn.Module):
 
     @torch.no_grad()
     def _copy_dense(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._used_values().copy_(self.blocks_of(weight.detach()))
+        self._write_values(self.blocks_of(weight.detach()))
         if bias is not None:
             self.bias.copy_(bias)
 
     # ---- the layout ----
-
-    @property
-    def layout(self) -> "sparsekiln.Layout":
-        """Which blocks the weight has. relayout changes it."""
-        return self._kernels.layout
 
     def _fitting(self, layout: Any) -> "sparsekiln.Layout":
         """The layout that the layer has when it is given this one. ValueError for another grid."""
@@ -142,106 +144,103 @@ class BlockSparseLayer(torch.nn.Module):
             )
         return layout
 
-    def _room(self, layout: "sparsekiln.Layout") -> int:
-        """Blocks that `weight_values` has with this layout."""
-        if self.max_blocks is None:
-            return layout.blocks
-        if layout.blocks > self.max_blocks:
-            raise ValueError(f"the layout has {layout.blocks} blocks, and the layer was made for max_blocks={self.max_blocks}")
-        return self.max_blocks
+    def blocks_in(self, tensor: Tensor) -> Tensor:
+        """[blocks of the layout, …], in its order, of a tensor with an entry for each block that `weight_values` has room for, such as its
+        gradient: a part of it, or a copy where blocks are in other slots than the first ones. Differentiable."""
+        if self._gathered is not None:
+            return tensor.index_select(0, self._gathered.to(tensor.device))
+        return tensor if tensor.shape[0] == self.layout.blocks else tensor[: self.layout.blocks]
 
     def _used_values(self) -> Tensor:
-        return self.weight_values[: self.layout.blocks]
-
-    def _used_columns(self) -> Tensor:
-        return self.col_indices[: self.layout.blocks].long()
-
-    def _take(self, layout: "sparsekiln.Layout") -> None:
-        device = self.weight_values.device
-        self._kernels = kernels_of(layout)
-        old = self._buffers.get("col_indices")
-        if old is None or old.shape[0] != self._room(layout):  # else in place: a CUDA graph may hold the addresses
-            self.register_buffer("crow_indices", torch.zeros(layout.rows + 1, dtype=torch.int32, device=device))
-            self.register_buffer("col_indices", torch.zeros(self._room(layout), dtype=torch.int32, device=device))
-        self._write_indices(layout)
-
-    def _write_indices(self, layout: "sparsekiln.Layout") -> None:
-        with torch.no_grad():
-            self.crow_indices.copy_(torch.tensor(layout.crow))
-            self.col_indices[: layout.blocks].copy_(torch.tensor(layout.col))
-            self.col_indices[layout.blocks :].zero_()
-        self._know_indices()
-
-    def _know_indices(self) -> None:
-        """The index tensors need not be read to know their layout."""
-        know(self.crow_indices, self.col_indices, self._kernels, type(self).__name__)
-        self._set_known()
-
-    def _set_known(self) -> None:
-        counted = not self.crow_indices.is_inference()  # else PyTorch does not count writes, and forward compares each time
-        self._known = (self.crow_indices, self.col_indices) if counted else (None, None)
-
-    def _check_indices(self, crow: Tensor, col: Tensor) -> None:
-        """Index tensors that are not those that the layer made must hold its layout."""
-        if crow is self._known[0] and col is self._known[1]:
-            return
-        if type(crow) is Tensor and type(col) is Tensor and not crow.is_meta:
-            if find(crow, col, self.layout.cols).kernels is not self._kernels:
-                raise ValueError(
-                    "crow_indices and col_indices were exchanged for those of another layout; use "
-                    f"{type(self).__name__}.relayout"
-                )
-            self._set_known()
-
-    def _apply(self, fn, recurse=True):  # to(), cuda(), to_empty(), …
-        was_known = not self.crow_indices.is_meta and is_known(self.crow_indices, self.col_indices)
-        result = super()._apply(fn, recurse)
-        if was_known:
-            self._know_indices()
-        return result
-
-    def __setstate__(self, state):  # copies and pickles
-        super().__setstate__(state)
-        if self._known[0] is self.crow_indices and self._known[1] is self.col_indices:
-            self._know_indices()
+        return self.blocks_in(self.weight_values)
 
     @torch.no_grad()
-    def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
+    def _write_values(self, blocks: Tensor) -> None:
+        """Sets the blocks of the layout, given in its order, and zeros where there is room for others."""
+        resizing.write_(self.weight_values, self._in_slots(blocks))
+
+    def _in_slots(self, blocks: Tensor) -> Tensor:
+        """What is [blocks of the layout, …], in its order, in the order of `weight_values`, with zeros where there is room for others."""
+        room = self._room(self.layout)
+        if self._gathered is not None:
+            return blocks.new_zeros((room, *blocks.shape[1:])).index_copy(0, self._gathered.to(blocks.device), blocks)
+        return blocks if blocks.shape[0] == room else torch.cat([blocks, blocks.new_zeros((room - blocks.shape[0], *blocks.shape[1:]))])
+
+    def _present_blocks(self) -> PresentBlocks:
+        """The blocks of the layout and their places, by operations on tensors alone where torch.compile traces: it knows no layouts."""
+        if not torch.compiler.is_dynamo_compiling():
+            rows, columns = (places.to(self._device) for places in places_of(self.layout))
+            return PresentBlocks(self._used_values(), rows, columns, self.layout.shape)
+        values, crow, col = self.weight_values, self.crow_indices, self.col_indices
+        if self._gathered is not None and self._columns is not None:
+            values, col = values.index_select(0, self._gathered), self._columns
+        numbers = torch.arange(col.shape[0], dtype=crow.dtype, device=crow.device)
+        rows = torch.searchsorted(crow, numbers, right=True) - 1  # of room for others: a row after the last one
+        return PresentBlocks(values, rows, col.long(), (crow.shape[0], blocks_for(self.weight_shape[1], self.block[1])))
+
+    def _check_for_use(self) -> None:
+        if not torch.compiler.is_compiling():
+            self.settle_indices()
+
+    def _operands(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The weight and its index tensors, as operators take them."""
+        col = self.col_indices if self._columns is None else self._columns.to(self._device)
+        return self._launched(self.weight_values), self.crow_indices, col
+
+    def _launched(self, weight: Tensor) -> Tensor:
+        """What operators take of a tensor like `weight_values`: itself, or a copy where blocks are in other slots than the first ones."""
+        return weight if self._gathered is None else weight.index_select(0, self._gathered.to(self._device))
+
+    @torch.no_grad()
+    def relayout(self, layout: Any, optimizer: resizing.Optimizers = None) -> Tensor:
         """Moves to another layout of the same grid: blocks that stay keep their values, new ones are zeros.
 
         `weight_values` stays the same Parameter, so that an optimizer continues with it. What the optimizer keeps for each of its
-        elements (momentum, squares) moves along if `optimizer` is given, and so does `weight_values.grad`. Without it, an
+        elements (momentum, squares) moves along if `optimizer` is given, one or several, and so does `weight_values.grad`. Without it, an
         optimizer that has such state fails at its next step, or, if the number of blocks is the same, mixes up blocks: give
         it, or make a new one. Call it between a step and the next forward pass.
 
         Where the shape of `weight_values` must not change (DistributedDataParallel, CUDA graphs), make the layer with
-        max_blocks. Whatever cannot move is refused before anything has changed: an optimizer with state that is not block
-        by block, a parameter that is sharded, or that DistributedDataParallel averages and whose shape would change.
+        max_blocks: then blocks keep their slots while some are taken away, which leave zeros, so that an average of the
+        layer that is made element by element (AveragedModel) averages each block with itself. Whatever cannot move is refused
+        before anything has changed: an optimizer with state that is not block by block, a parameter that is sharded, or
+        that DistributedDataParallel averages and whose shape would change, or that an AveragedModel would average with another block.
 
-        Returns int64 [blocks of the new layout]: each block's number in the old one, or -1. gather() applies it to other
-        tensors shaped like `weight_values`.
+        Returns int64 [blocks of the new layout]: each block's number in the old one, or -1; with max_blocks int64 [max_blocks]: the
+        slot where each slot's block was before, or -1 where there is none, or a new one. gather() applies it to other tensors
+        shaped like `weight_values`.
         """
         layout = self._fitting(layout)
-        self.check_move(layout)
-        parameter = self.weight_values
-        if optimizer is not None:
-            resizing.check_optimizer(optimizer, parameter, "weight_values")
-        origin, room = moved(self.layout, layout), self._room(layout)
+        self.settle_indices()
+        optimizers, parameter = resizing.each_of(optimizer), self.weight_values
+        self.check_relayout(layout, optimizers)
+        slots = self._slots_of(layout)
+        if slots is None or self._slots is None:
+            origin = moved(self.layout, layout)
+        else:
+            origin = torch.from_numpy(slots.origin(self._slots))
 
         def move(tensor: Tensor) -> Tensor:
-            return gathered(tensor, origin, room)
+            return gathered(tensor, origin)
 
         values = move(parameter)
-        state = {} if optimizer is None else resizing.moved_state(optimizer, parameter, move)
+        states = [resizing.moved_state(one, parameter, move) for one in optimizers]
         gradient = None if parameter.grad is None else move(parameter.grad)
-        self._resize(values, layout)
+        self._resize(values, layout, slots)
         if gradient is not None and parameter.grad is not None:
             parameter.grad.copy_(gradient)
         else:
             parameter.grad = gradient
-        if optimizer is not None:
-            resizing.write_state(optimizer, parameter, state)
+        for one, state in zip(optimizers, states):
+            resizing.write_state(one, parameter, state)
         return origin
+
+    def check_relayout(self, layout: "sparsekiln.Layout", optimizers: Sequence[torch.optim.Optimizer] = ()) -> None:
+        """Raises before anything has changed if the layer cannot move to this layout, or what optimizers keep for it cannot."""
+        self.check_move(layout)
+        for one in optimizers:
+            resizing.check_optimizer(one, self.weight_values, "weight_values")
+        check_averages(self, layout)
 
     def check_move(self, layout: "sparsekiln.Layout") -> None:
         """Raises before anything has changed if `weight_values` cannot hold the blocks of this layout."""
@@ -250,12 +249,20 @@ class BlockSparseLayer(torch.nn.Module):
         if room != self.weight_values.shape[0]:
             resizing.check_free(self.weight_values, "weight_values")
 
-    def _resize(self, values: Tensor, layout: "sparsekiln.Layout") -> None:
+    def _resize(self, values: Tensor, layout: "sparsekiln.Layout", slots: Slots | None) -> None:
         if values.shape != self.weight_values.shape:
             self.weight_values.grad = None
         resizing.reshape_(self.weight_values, values)
         forget_recorded_graphs(values.device)
-        self._take(layout)
+        self._take(layout, slots)
+
+    @torch.no_grad()
+    def put_in_order(self) -> None:
+        """Moves the blocks to the first slots, as they are without max_blocks."""
+        if self._slots is not None and not self._slots.are_in_order:
+            self.check_move(self.layout)
+            slots = Slots.in_order(self.layout, self._room(self.layout))
+            self._resize(gathered(self.weight_values, torch.from_numpy(slots.origin(self._slots))), self.layout, slots)
 
     @staticmethod
     def gather(tensor: Tensor, origin: Tensor) -> Tensor:
@@ -264,15 +271,19 @@ class BlockSparseLayer(torch.nn.Module):
 
     # ---- saved state ----
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        self.settle_indices()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
     def _load_from_state_dict(
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ) -> None:  # fmt: skip
         names = [prefix + name for name in ("weight_values", "crow_indices", "col_indices")]
         missing = [name for name in names if name not in state_dict]
         if "weight_values" not in self._parameters or type(self.weight_values) is not torch.nn.Parameter:
-            error = self._refuse_another_layout(*(state_dict.get(name) for name in names[1:]))
+            error = None if missing[-2:] == names[1:] else self._refuse_another_layout(state_dict, prefix)
         elif not missing:
-            error = self._take_saved(state_dict, *names)
+            error = self._take_saved(state_dict, prefix)
         elif len(missing) < len(names):
             error = f"has {' and '.join(name for name in names if name not in missing)} alone; the three go together"
         else:
@@ -282,23 +293,25 @@ class BlockSparseLayer(torch.nn.Module):
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         if not missing:
-            self._know_indices()
+            self._write_indices()
 
-    def _refuse_another_layout(self, crow: Tensor | None, col: Tensor | None) -> str | None:
-        """For a layer whose weight_values are sharded, or computed from something else: it keeps its layout."""
+    def _refuse_another_layout(self, state: dict, prefix: str) -> str | None:
+        """For a layer whose weight_values are sharded, or computed from something else: it keeps its layout, and its slots."""
         try:
-            if crow is None or col is None or layout_from_indices(crow, col, self.layout.cols) == self.layout:
+            layout, slots = saved_layout(state, prefix, self.layout.cols)
+            if layout == self.layout and (self._slots is None or np.array_equal(slots.numbers, self._slots.numbers)):
                 return None
             self.check_move(self.layout)
         except (ValueError, RuntimeError) as error:
             return str(error)
         return None
 
-    def _take_saved(self, state: dict, *names: str) -> str | None:
-        """Prepares for the tensors of these names, and cuts or pads them to its room; returns what is wrong with them, if anything."""
-        values, crow, col = (state[name] for name in names)
+    def _take_saved(self, state: dict, prefix: str) -> str | None:
+        """Prepares for the weight of the state, and has the state hold it as this layer does; returns what is wrong with it, if
+        anything."""
+        values, col = state[prefix + "weight_values"], state[prefix + "col_indices"]
         try:
-            layout = layout_from_indices(crow, col, self.layout.cols)
+            layout, saved = saved_layout(state, prefix, self.layout.cols)
             if self._fitting(layout) != layout:
                 return "the saved layout has blocks that this layer does not: it connects channels of different groups"
             room = self._room(layout)
@@ -310,20 +323,19 @@ class BlockSparseLayer(torch.nn.Module):
                 f"weight_values has the shape {tuple(values.shape)}; its layout has {layout.blocks} blocks of "
                 f"{self.block[0]}x{self.block[1]}{taps}, and its col_indices {col.shape[0]} entries"
             )
-        if col.shape[0] != room:
-            state[names[0]], state[names[2]] = (_of_length(one, layout.blocks, room) for one in (values, col))
-        if layout != self.layout:
+        own = Slots.in_order(layout, room) if self._slots is None or saved.owners.size != room else saved
+        if layout != self.layout or self._slots is not None and not np.array_equal(own.owners, self._slots.owners):
             try:
                 self.check_move(layout)
             except RuntimeError as error:
                 return str(error)
             self.weight_values.grad = None
-            self._resize(self.weight_values.new_empty((room, *self.block_shape)), layout)
+            self._resize(self.weight_values.new_empty((room, *self.block_shape)), layout, None if self._slots is None else own)
+        if saved.owners.size != room or not np.array_equal(saved.numbers, own.numbers):
+            state[prefix + "weight_values"] = gathered(values, torch.from_numpy(own.origin(saved)))
+            state[prefix + "col_indices"] = torch.from_numpy(np.pad(layout.col, (0, room - layout.blocks))).to(col)
+        if self._slots is None:
+            state.pop(prefix + "slot_blocks", None)
+        else:
+            state[prefix + "slot_blocks"] = torch.from_numpy(own.owners)
         return None
-
-
-def _of_length(tensor: Tensor, used: int, length: int) -> Tensor:
-    """The first `used` entries, and zeros."""
-    result = tensor.new_zeros((length, *tensor.shape[1:]))
-    result[:used] = tensor[:used]
-    return result

@@ -1,5 +1,7 @@
 """Blocks of a dense matrix: which of them have the largest norm, and conversions from and to dense."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 
@@ -87,6 +89,20 @@ def checked_scores(scores: Tensor) -> Tensor:
 def row_of(layout: "sparsekiln.Layout") -> np.ndarray:
     """The block row of each present block, in order."""
     return np.repeat(np.arange(layout.rows), np.diff(layout.crow))
+
+
+def places_of(layout: "sparsekiln.Layout") -> tuple[Tensor, Tensor]:
+    """int64 [blocks], on the cpu: the block row and the block column of each present block."""
+    return torch.from_numpy(row_of(layout)), torch.from_numpy(np.array(layout.col, dtype=np.int64))
+
+
+class PresentBlocks(NamedTuple):
+    """Blocks and where they are in a grid. Rows that are the grid's rows or more are no part of it."""
+
+    values: Tensor  #: [blocks, …]
+    rows: Tensor  #: int64 [blocks]
+    columns: Tensor  #: int64 [blocks]
+    grid: tuple[int, int]  #: rows that there are room for, and columns
 
 
 def moved(old: "sparsekiln.Layout", new: "sparsekiln.Layout") -> Tensor:

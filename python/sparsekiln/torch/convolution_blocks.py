@@ -7,7 +7,7 @@ import torch
 
 import sparsekiln
 
-from .blocks import grid, number_at, row_of, strongest
+from .blocks import PresentBlocks, grid, number_at, places_of, row_of, strongest
 
 Tensor = torch.Tensor
 
@@ -71,12 +71,6 @@ def over_taps(scores: Tensor, shape: "torch.Size") -> Tensor:
     return scores.abs().flatten(2).sum(2) if scores.shape == shape else scores
 
 
-def _places(layout: "sparsekiln.Layout", groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Block row, and block column within its group, of each present block."""
-    columns = np.asarray(layout.col, np.int64) % (layout.cols // groups)
-    return torch.from_numpy(row_of(layout)).to(device), torch.from_numpy(columns).to(device)
-
-
 def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, block: tuple[int, int]) -> Tensor:
     """weight[out, in / groups, …] -> [blocks, taps, block_out, block_in], of the blocks of the layout; zeros beyond the last
     channel."""
@@ -85,14 +79,15 @@ def blocks_of_dense(weight: Tensor, layout: "sparsekiln.Layout", groups: int, bl
         weight.flatten(2), (0, 0, 0, cols * block[1] - weight.shape[1], 0, layout.rows * block[0] - weight.shape[0])
     )
     every = whole.reshape(layout.rows, block[0], cols, block[1], -1).permute(0, 2, 4, 1, 3)
-    return every[_places(layout, groups, weight.device)].contiguous()
+    rows, columns = (places.to(weight.device) for places in places_of(layout))
+    return every[rows, columns % cols].contiguous()
 
 
-def dense_of_blocks(values: Tensor, layout: "sparsekiln.Layout", groups: int, shape: tuple[int, ...]) -> Tensor:
+def dense_of_blocks(blocks: PresentBlocks, groups: int, shape: tuple[int, ...]) -> Tensor:
     """The inverse of blocks_of_dense, with zeros where there are no blocks, of the shape [out, in / groups, …]. Differentiable."""
+    values, rows, columns, (count, width) = blocks
     _, taps, block_out, block_in = values.shape
-    cols = layout.cols // groups
-    every = values.new_zeros((layout.rows, cols, taps, block_out, block_in))
-    every = every.index_put(_places(layout, groups, values.device), values)
-    whole = every.permute(0, 3, 1, 4, 2).reshape(layout.rows * block_out, cols * block_in, *shape[2:])
+    every = values.new_zeros((count, width // groups, taps, block_out, block_in))
+    every = every.index_put((rows, columns % (width // groups)), values)
+    whole = every.permute(0, 3, 1, 4, 2).reshape(count * block_out, width // groups * block_in, *shape[2:])
     return whole[: shape[0], : shape[1]]

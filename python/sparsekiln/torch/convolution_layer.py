@@ -14,7 +14,7 @@ from .convolution_geometry import Geometry
 from .functional import autocast
 from .masked_layer import MaskedLayer
 from .tap_masks import parse_mask
-from .weight_tools import refuse_tools_of_weight
+from .weight_tools import computed_weight, refuse_tools_of_weight
 
 Tensor = torch.Tensor
 _Layer = TypeVar("_Layer", bound="ConvolutionLayer")
@@ -97,7 +97,7 @@ class ConvolutionLayer(MaskedLayer):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Uniform in ±1/√fan_in like the dense layer, with the fan-in of each row of blocks: see sparsekiln.torch.init."""
-        self._write_indices(self.layout)
+        self._write_indices()
         if not self.weight_values.is_meta:
             init.reset(self)
 
@@ -121,13 +121,15 @@ class ConvolutionLayer(MaskedLayer):
 
     def dense_weight(self) -> Tensor:
         """The weight as the dense layer has it, [rows, columns / groups, *kernel_size]; differentiable."""
-        return dense_of_blocks(self._of_kernel(self._used_values()), self.layout, self.groups, self.dense_shape)
+        self._check_for_use()
+        blocks = self._present_blocks()
+        return dense_of_blocks(blocks._replace(values=self._of_kernel(blocks.values)), self.groups, self.dense_shape)
 
     @property
     def weight(self) -> Tensor:
-        """dense_weight(), for code that reads that of the dense layer."""
+        """dense_weight(), for code that reads that of the dense layer: see ComputedWeight."""
         refuse_tools_of_weight(self)
-        return self.dense_weight()
+        return computed_weight(self, self.dense_weight)
 
     @torch.no_grad()
     def to_dense(self) -> torch.nn.Module:
@@ -143,7 +145,9 @@ class ConvolutionLayer(MaskedLayer):
 
     def _apply(self, fn, recurse=True):
         def keep_format(tensor: Tensor) -> Tensor:  # .to(memory_format=torch.channels_last) is meant for dense weights
-            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2]) if tensor.dim() == 4 else fn(tensor)
+            if tensor.dim() != 4 or type(tensor.data) is not Tensor:  # a DTensor has parts that cannot be flattened
+                return fn(tensor)
+            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])
 
         return super()._apply(keep_format, recurse)
 
@@ -157,12 +161,12 @@ class ConvolutionLayer(MaskedLayer):
                 return self._of_standard_operators(x, *extents)
         else:
             self._check_indices(self.crow_indices, self.col_indices)
-        weight, bias = self.weight_values, self.bias
+        (weight, crow, col), bias = self._operands(), self.bias
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             x, weight, bias = autocast(x.device.type, x, weight, bias)
         batch = x[None] if one else x
         channels_last = batch.stride(1) == 1 and batch.stride(-1) >= self.in_channels
-        y = self._of_images(batch.movedim(1, -1), self._launched(weight), bias, *extents).movedim(-1, 1)
+        y = self._of_images(batch.movedim(1, -1), weight, crow, col, bias, *extents).movedim(-1, 1)
         if not channels_last and not _is_dense(y):
             y = y.clone(memory_format=torch.contiguous_format)
         return y[0] if one else y
@@ -176,8 +180,8 @@ class ConvolutionLayer(MaskedLayer):
                 f"[n, {self.in_channels}, {extents}] or [{self.in_channels}, {extents}]"
             )
 
-    def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None, *extents: Any) -> Tensor:
-        """y[n, …, out_channels] of x[n, …, in_channels]."""
+    def _of_images(self, images: Tensor, weight: Tensor, crow: Tensor, col: Tensor, bias: Tensor | None, *extents: Any) -> Tensor:
+        """y[n, …, out_channels] of x[n, …, in_channels], with the weight and its index tensors as operators take them."""
         raise NotImplementedError
 
     def _of_standard_operators(self, x: Tensor, *extents: Any) -> Tensor:

@@ -102,8 +102,7 @@ class _BlockSparseConv(ConvolutionLayer):
             text += f", max_input={self.max_input}"
         return text if self.edge_extents is None else text.removesuffix(", bias=False") + f", edge_bias={self.edge_extents}"
 
-    def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        crow, col = self.crow_indices, self.col_indices
+    def _of_images(self, images: Tensor, weight: Tensor, crow: Tensor, col: Tensor, bias: Tensor | None) -> Tensor:
         if self.edge_extents is not None:
             return call_with_edges(
                 images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list(), self._taps

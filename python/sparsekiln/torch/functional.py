@@ -76,7 +76,7 @@ def indices_of(weight: Tensor, holder: Tensor) -> _Indices:
     if entry is not None and entry.tensor() is holder and entry.versions == versions and versions[0] >= 0:
         return entry
     kernels = kernels_of(sparsekiln.Layout(weight.detach()))
-    know(crow, col, kernels, "")
+    know(crow, col, kernels)
 
     def forget(dead: weakref.ref) -> None:
         if key in _indices and _indices[key].tensor is dead:

@@ -19,6 +19,7 @@ import torch
 import sparsekiln
 
 from .blocks import row_of
+from .resizing import write_
 
 if TYPE_CHECKING:
     from .block_sparse_layer import BlockSparseLayer
@@ -118,10 +119,9 @@ def _normal(layer: _Layer, deviation: Tensor, generator: torch.Generator | None)
 @torch.no_grad()
 def _scale(layer: _Layer, draw: Callable[[Tensor], Tensor], factor: Tensor) -> _Layer:
     """Draws the values, multiplies each block by its factor, and clears what has no effect."""
-    values, blocks = layer.weight_values, layer.layout.blocks
-    draw(values[:blocks]).mul_(_of_block(factor, values))
-    values[blocks:] = 0
-    clear_uncounted(layer)
+    values = layer.weight_values
+    drawn = draw(torch.empty((layer.layout.blocks, *layer.block_shape), device=values.device, dtype=values.dtype))
+    layer._write_values(_counted(layer, drawn.mul_(_of_block(factor, drawn))))
     return layer
 
 
@@ -143,15 +143,21 @@ def reset(layer: "BlockSparseLayer") -> None:
         number = zeros.index_add(0, columns, torch.ones(layout.blocks, dtype=torch.float32, device="cpu"))
         bound = _inverse_root(zeros.index_add(0, columns, fan[_rows(layout)]) / number.clamp(min=1))
     of_feature = bound.repeat_interleave(layer.block[layer.OUTPUTS])[: layer.bias.shape[0]]
-    layer.bias.uniform_(-1, 1).mul_(of_feature.to(layer.bias))
+    drawn = torch.empty(layer.bias.shape, device=layer.bias.device, dtype=layer.bias.dtype).uniform_(-1, 1)
+    write_(layer.bias, drawn.mul_(of_feature.to(drawn)))
 
 
 def _inverse_root(fan: Tensor) -> Tensor:
     return torch.where(fan > 0, fan.clamp(min=1).rsqrt(), 0.0)
 
 
+def _counted(layer: "BlockSparseLayer", blocks: Tensor) -> Tensor:
+    """Blocks of the layout, with zeros where values have no effect."""
+    counted = layer.counted()
+    return blocks if counted is None else torch.where(counted.to(blocks.device), blocks, 0)
+
+
+@torch.no_grad()
 def clear_uncounted(layer: "BlockSparseLayer") -> None:
     """Sets the values that have no effect to zero."""
-    counted = layer.counted()
-    if counted is not None:
-        layer.weight_values[: layer.layout.blocks].masked_fill_(~counted.to(layer.weight_values.device), 0)
+    layer._write_values(_counted(layer, layer._used_values()))

@@ -5,7 +5,7 @@ import functools
 import threading
 import weakref
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -196,13 +196,20 @@ def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
         return kernels
 
 
+class Owner(Protocol):
+    """A layer whose index tensors change only together with its values."""
+
+    def settle_indices(self) -> None:
+        """Has them hold its layout again, after others wrote to them; ValueError if they hold another one."""
+
+
 class Weight:
     """Index tensors, the layout that they are known to hold, and its kernels that were used with them."""
 
     __slots__ = ("_ready", "blocks", "col", "cols", "crow", "kernels", "owner", "versions")
 
     def __init__(
-        self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, kernels: LayoutKernels, owner: str = ""
+        self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, kernels: LayoutKernels, owner: weakref.ref | None = None
     ):  # fmt: skip
         self.crow, self.col, self.versions, self.kernels = crow, col, versions, kernels
         self.cols, self.blocks = kernels.layout.cols, kernels.layout.blocks
@@ -230,26 +237,35 @@ def find(crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
     They are read when they first occur, which waits for a GPU, and again after they have been written to. ValueError if they
     hold no layout, or if they belong to a layer (see know) and hold another one than before.
     """
-    entry = _checked.get((id(crow), id(col)))
-    if entry is None or entry.crow() is not crow or entry.col() is not col:
-        return _remember(crow, col, _read(crow, col, cols))
-    if entry.versions != (crow._version, col._version):
-        return _remember(crow, col, _read_again(crow, col, cols, entry), entry.owner)
+    entry = _entry_of(crow, col)
+    if entry is not None and entry.versions != (crow._version, col._version):
+        owner = None if entry.owner is None else entry.owner()
+        if owner is not None:
+            owner.settle_indices()
+            entry = _entry_of(crow, col)
+        if entry is None or entry.versions != (crow._version, col._version):
+            entry = None
+    if entry is None:
+        return _remember(crow, col, kernels_of(layout_from_indices(crow, col, cols)))
     if entry.cols != cols:
         raise ValueError(f"the index tensors hold a layout of {entry.cols} block columns, and the features of this call are {cols}")
     return entry
 
 
-def know(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: str) -> None:
-    """Says what index tensors hold, so that find does not read them. Later writes of another layout are refused: the indices
-    of `owner` change only together with its values."""
-    _remember(crow, col, kernels, owner)
+def _entry_of(crow: torch.Tensor, col: torch.Tensor) -> Weight | None:
+    entry = _checked.get((id(crow), id(col)))
+    return entry if entry is not None and entry.crow() is crow and entry.col() is col else None
+
+
+def know(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: Owner | None = None) -> None:
+    """Says what index tensors hold, so that find does not read them. After later writes, `owner` is asked."""
+    _remember(crow, col, kernels, None if owner is None else weakref.ref(owner))
 
 
 def is_known(crow: torch.Tensor, col: torch.Tensor) -> bool:
     """Whether find would not read these."""
-    entry = _checked.get((id(crow), id(col)))
-    return entry is not None and entry.crow() is crow and entry.col() is col and entry.versions == (crow._version, col._version)
+    entry = _entry_of(crow, col)
+    return entry is not None and entry.versions == (crow._version, col._version)
 
 
 def known_blocks(crow: torch.Tensor, col: torch.Tensor) -> int:
@@ -257,23 +273,7 @@ def known_blocks(crow: torch.Tensor, col: torch.Tensor) -> int:
     return _checked[id(crow), id(col)].blocks if is_known(crow, col) else col.shape[0]
 
 
-def _read(crow: torch.Tensor, col: torch.Tensor, cols: int) -> LayoutKernels:
-    return kernels_of(layout_from_indices(crow, col, cols))
-
-
-def _read_again(crow: torch.Tensor, col: torch.Tensor, cols: int, entry: Weight) -> LayoutKernels:
-    layout = layout_from_indices(crow, col, cols)
-    if layout == entry.kernels.layout:
-        return entry.kernels
-    if entry.owner:
-        raise ValueError(
-            f"the index tensors of a {entry.owner} hold the layout {layout.digest}, and the layer has {entry.kernels.layout.digest}: "
-            f"they were changed outside of it; use {entry.owner}.relayout"
-        )
-    return kernels_of(layout)
-
-
-def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: str = "") -> Weight:
+def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: weakref.ref | None = None) -> Weight:
     if crow.is_inference() or col.is_inference():  # PyTorch does not count writes to them
         if kernels not in _recent:
             _recent.append(kernels)
@@ -300,6 +300,8 @@ def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sp
     for name, tensor in (("crow_indices", crow), ("col_indices", col)):
         if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:
             raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
+        if tensor.is_meta:
+            raise ValueError(f"{name} is on meta, where it has no values; what was offloaded must be loaded before this call")
     if crow.numel() == 0:
         raise ValueError("crow_indices is empty; it has one entry for each row of blocks, and one more")
     starts, columns = _indices(crow), _indices(col)

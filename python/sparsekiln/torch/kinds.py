@@ -68,12 +68,12 @@ def strongest_blocks(layer: Any, density: float, block: tuple[int, int], scores:
     return strongest_layout(weight, layer.groups, density, block, scores)
 
 
-def of_dense(layer: Any, block: tuple[int, int], layout: "sparsekiln.Layout") -> BlockSparseLayer:
+def of_dense(layer: Any, block: tuple[int, int], layout: "sparsekiln.Layout", max_blocks: int | None = None) -> BlockSparseLayer:
     """The block-sparse layer of these blocks of a dense one."""
     kind = kind_of(layer)
     if kind is not None and issubclass(kind, ConvolutionLayer):
-        return kind.from_conv(layer, block=block, layout=layout)
-    return BlockSparseLinear.from_linear(layer, block=block, layout=layout)
+        return kind.from_conv(layer, block=block, layout=layout, max_blocks=max_blocks)
+    return BlockSparseLinear.from_linear(layer, block=block, layout=layout, max_blocks=max_blocks)
 
 
 def how_to_make(kind: type[BlockSparseLayer]) -> str:

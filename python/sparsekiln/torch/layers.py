@@ -8,10 +8,10 @@ import sparsekiln
 
 from . import init
 from .block_sparse_layer import BlockSparseLayer
-from .blocks import in_blocks, parse_block, row_of, strongest
+from .blocks import in_blocks, parse_block, places_of, strongest
 from .functional import apply, check_bsr, parse_activation
 from .products import ACTIVATIONS
-from .weight_tools import refuse_tools_of_weight
+from .weight_tools import computed_weight, refuse_tools_of_weight
 
 Tensor = torch.Tensor
 _TENSORS = frozenset(("weight_values", "bias", "crow_indices", "col_indices"))
@@ -32,8 +32,9 @@ class BlockSparseLinear(BlockSparseLayer):
 
     Parameters: `weight_values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
     `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. With max_blocks, `weight_values` and `col_indices` have
-    that length; what comes after the blocks of the layout has no effect, and a gradient of zeros. The state holds all of
-    them: load_state_dict adopts the layout that was saved. What `weight_values` holds beyond the last feature has no effect.
+    that length, and `slot_blocks` says which block each slot of `weight_values` has: see relayout. What is no block of the
+    layout has no effect, and a gradient of zeros. The state holds all of them: load_state_dict adopts the layout that was saved.
+    What `weight_values` holds beyond the last feature has no effect.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class BlockSparseLinear(BlockSparseLayer):
             values.device, values.dtype, max_blocks,
         )  # fmt: skip
         with torch.no_grad():
-            layer._used_values().copy_(values)
+            layer._write_values(values)
             if bias is not None:
                 layer.bias.copy_(bias)
         return layer
@@ -89,7 +90,7 @@ class BlockSparseLinear(BlockSparseLayer):
 
         sparsekiln.torch.init has other initialisers.
         """
-        self._write_indices(self.layout)
+        self._write_indices()
         if not self.weight_values.is_meta:
             init.reset(self)
 
@@ -99,8 +100,9 @@ class BlockSparseLinear(BlockSparseLayer):
 
     def blocks_of(self, dense: Tensor) -> Tensor:
         """[blocks, block_out, block_in] of dense [out, in]."""
-        rows = torch.from_numpy(row_of(self.layout)).to(dense.device)
-        return in_blocks(dense, self.block)[rows, self._used_columns().to(dense.device)].contiguous()
+        self._check_for_use()
+        rows, columns = (places.to(dense.device) for places in places_of(self.layout))
+        return in_blocks(dense, self.block)[rows, columns].contiguous()
 
     # ---- use ----
 
@@ -108,7 +110,7 @@ class BlockSparseLinear(BlockSparseLayer):
         if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
-            values, bias, crow, col = self.weight_values, self.bias, self.crow_indices, self.col_indices
+            (values, crow, col), bias = self._operands(), self.bias
         else:
             values, bias, crow, col = self._tensors()
             self._check_indices(crow, col)
@@ -118,10 +120,11 @@ class BlockSparseLinear(BlockSparseLayer):
         """`weight_values`, `bias`, `crow_indices` and `col_indices`. Modules look up each attribute in Python, which takes a small layer
         longer than its kernel; they are where nn.Module keeps them, unless something gives the names another meaning."""
         parameters, buffers = self._parameters, self._buffers
-        plain = type(self) is BlockSparseLinear and self.__dict__.keys().isdisjoint(_TENSORS)
+        plain = type(self) is BlockSparseLinear and self._gathered is None and self.__dict__.keys().isdisjoint(_TENSORS)
         if plain and "weight_values" in parameters and "bias" in parameters and "crow_indices" in buffers and "col_indices" in buffers:
             return parameters["weight_values"], parameters["bias"], buffers["crow_indices"], buffers["col_indices"]
-        return self.weight_values, self.bias, self.crow_indices, self.col_indices
+        values, crow, col = self._operands()
+        return values, self.bias, crow, col
 
     def _of_standard_operators(self, x: Tensor) -> Tensor:
         """The same, for formats that have no others: a dense product. The file holds the present blocks alone."""
@@ -130,30 +133,37 @@ class BlockSparseLinear(BlockSparseLayer):
 
     def to_dense(self) -> Tensor:
         """W [out_features, in_features], differentiable."""
-        layout, (block_out, block_in) = self.layout, self.block
-        rows = torch.from_numpy(row_of(layout)).to(self.weight_values.device)
-        blocks = self.weight_values.new_zeros((layout.rows, layout.cols, block_out, block_in))
-        blocks = blocks.index_put((rows, self._used_columns()), self._used_values())
-        whole = blocks.transpose(1, 2).reshape(layout.rows * block_out, layout.cols * block_in)
+        self._check_for_use()
+        values, rows, columns, (count, width) = self._present_blocks()
+        blocks = values.new_zeros((count, width, *self.block)).index_put((rows, columns), values)
+        whole = blocks.transpose(1, 2).reshape(count * self.block[0], width * self.block[1])
         return whole[: self.out_features, : self.in_features]
 
     def to_bsr(self) -> Tensor:
-        """W as a BSR tensor of PyTorch that shares `weight_values`. ValueError if features are not a multiple of the block."""
-        shape = (self.layout.rows * self.block[0], self.layout.cols * self.block[1])
-        if shape != (self.out_features, self.in_features):
+        """W as a BSR tensor of PyTorch that shares `weight_values`, except where blocks have been taken away from a layer with
+        max_blocks. ValueError if features are not a multiple of the block."""
+        self._check_for_use()
+        if not self._is_whole:
             raise ValueError(
                 f"{self.out_features} × {self.in_features} features are no multiple of blocks of {self.block[0]}x{self.block[1]}, "
                 "as BSR tensors need; take to_dense()"
             )
         columns = self.col_indices[: self.layout.blocks]
-        return torch.sparse_bsr_tensor(self.crow_indices, columns, self._used_values(), size=shape, check_invariants=False)
+        return torch.sparse_bsr_tensor(
+            self.crow_indices, columns, self._used_values(), size=self.weight_shape, check_invariants=False
+        )  # fmt: skip
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether features are a multiple of the block."""
+        return not (self.out_features % self.block[0] or self.in_features % self.block[1])
 
     @property
     def weight(self) -> Tensor:
-        """W for code that reads nn.Linear's: to_bsr(), or to_dense() if features are not a multiple of the block."""
+        """W for code that reads nn.Linear's: to_bsr(), or to_dense() where features are not a multiple of the block, and where
+        PyTorch traces or transforms. See ComputedWeight."""
         refuse_tools_of_weight(self)
-        whole = not (self.out_features % self.block[0] or self.in_features % self.block[1])
-        return self.to_bsr() if whole else self.to_dense()
+        return computed_weight(self, self.to_dense, self.to_bsr if self._is_whole else None)
 
     def extra_repr(self) -> str:
         block = self.block[0] if self.block[0] == self.block[1] else self.block

@@ -123,7 +123,7 @@ def _cached_diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.devic
     layout = sparsekiln.Layout.diagonal(parts)
     crow = torch.tensor(layout.crow, dtype=torch.int32, device=device)
     col = torch.tensor(layout.col, dtype=torch.int32, device=device)
-    know(crow, col, kernels_of(layout), "batch of matrices")
+    know(crow, col, kernels_of(layout))
     return crow, col
 
 

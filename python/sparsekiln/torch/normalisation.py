@@ -73,21 +73,19 @@ class WeightNorm(torch.nn.Module):
         super().__init__()
         self.outputs = layer.OUTPUTS
         self.features = layer.layout.shape[layer.OUTPUTS] * layer.block[layer.OUTPUTS]
-        self._where = layer.output_blocks("cpu")
-        self.register_buffer("places", self._where.to(layer.weight_values.device), persistent=False)
+        self.places = layer.output_blocks("cpu")  # no buffer, of which others might make averages
 
-    def _apply(self, fn, recurse=True):
-        result = super()._apply(fn, recurse)
-        self.places = self._where.to(self.places.device)  # to_empty() does not copy
-        return result
+    def _places_on(self, device: torch.device) -> Tensor:
+        if self.places.device != device and device.type != "meta":
+            self.places = self.places.to(device)
+        return self.places.to(device)
 
     def forward(self, gain: Tensor, v: Tensor) -> Tensor:
-        if self.places.is_meta and not v.is_meta:  # a state was loaded by assign=True
-            self.places = self._where.to(v.device)
-        return normalized(v, self.places, self.features, self.outputs, gain, 0)
+        return normalized(v, self._places_on(v.device), self.features, self.outputs, gain, 0)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return squares_of(weight, self.places, self.features, self.outputs).sqrt().to(weight.dtype), weight
+        places = self._places_on(weight.device)
+        return squares_of(weight, places, self.features, self.outputs).sqrt().to(weight.dtype), weight
 
 
 def weight_norm(layer: _Layer) -> _Layer:
@@ -104,7 +102,7 @@ def weight_norm(layer: _Layer) -> _Layer:
             f"a {type(layer).__name__}; block-sparse layers are taken here, and torch.nn.utils.parametrizations.weight_norm takes "
             "dense ones"
         )
-    with torch.no_grad():
-        clear_uncounted(layer)
+    layer.put_in_order()
+    clear_uncounted(layer)
     parametrize.register_parametrization(layer, "weight_values", WeightNorm(layer))
     return layer

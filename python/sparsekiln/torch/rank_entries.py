@@ -73,6 +73,8 @@ class RankEntries(torch.Tensor):
             starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
             lengths = np.diff(starts, append=numbers.size)
             self._runs = [(int(numbers[start]), int(start), int(length)) for start, length in zip(starts, lengths)]
+            if self.shape[0] == 0:  # without a run of none, nothing would be saved of it, and it would not be found
+                self._runs = [(0, 0, 0)]
         return self._runs
 
     # ---- what torch.distributed.checkpoint asks ----

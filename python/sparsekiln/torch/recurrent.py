@@ -12,9 +12,10 @@ import sparsekiln
 
 from . import lstm_operators
 from .blocks import parse_block, strongest
+from .inner_modules import InnerLinear, project, run_within
 from .kernels import four_times, kernels_of
 from .layers import BlockSparseLinear
-from .lstm_steps import GATES, state_type
+from .lstm_steps import GATES, keeps_for_backward, plain_size, state_type
 from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
@@ -24,7 +25,7 @@ def _gate_layout(layout: Any) -> "sparsekiln.Layout":
     return layout if isinstance(layout, sparsekiln.Layout) else sparsekiln.Layout(layout)
 
 
-class _OfGates(BlockSparseLinear):
+class _OfGates(InnerLinear):
     """A weight of four gates with the same blocks, whose rows follow one another."""
 
     parts_alike = GATES
@@ -73,14 +74,18 @@ class _Gates(torch.nn.Module):
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
             refuse_derivatives("recurrent layers")
-        projection = self.input(x)
-        values = self.recurrent.weight_values
-        if values.dtype != projection.dtype:  # under torch.autocast
-            values = values.to(projection.dtype)
-        crow, col = self.recurrent.crow_indices, self.recurrent.col_indices
+        projection = project(self.input, x)
+        return run_within([self.recurrent], lambda: self._steps(projection, h, c, batch_sizes, reverse))
+
+    def _steps(
+        self, projection: Tensor, h: Tensor, c: Tensor, batch_sizes: Sequence[int], reverse: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        values, crow, col = self.recurrent._operands()
         if not torch.compiler.is_compiling():
             self.recurrent._check_indices(crow, col)
-        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (projection, h, c, values))
+        if values.dtype != projection.dtype:  # under torch.autocast
+            values = values.to(projection.dtype)
+        keep = keeps_for_backward(projection, h, c, values)
         steps, h_n, c_n, *_ = lstm_operators.lstm(
             projection, h.to(projection.dtype), c.to(state_type(projection.dtype)), values, crow, col, batch_sizes, reverse, keep
         )  # fmt: skip
@@ -89,10 +94,10 @@ class _Gates(torch.nn.Module):
     @torch.no_grad()
     def copy_dense(self, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor | None) -> None:
         if isinstance(self.input, BlockSparseLinear):
-            self.input._used_values().copy_(self.input.blocks_of(weight_ih))
+            self.input._write_values(self.input.blocks_of(weight_ih))
         else:
             self.input.weight.copy_(weight_ih)
-        self.recurrent._used_values().copy_(self.recurrent.blocks_of(weight_hh))
+        self.recurrent._write_values(self.recurrent.blocks_of(weight_hh))
         if bias is not None:
             self.input.bias.copy_(bias)
 
@@ -117,7 +122,7 @@ class BlockSparseLSTM(torch.nn.Module):
     input_layout  of the weight of one gate for the input, or a list likewise; None for dense ones
     block         side of a block: 8, 16, 32, 64 or 128; hidden_size is a multiple of it. On CUDA 16 or more, except in float32
 
-    There is one bias, where nn.LSTM adds two.
+    There is one bias, where nn.LSTM adds two. torch.jit.trace records it for one number of steps and sequences.
     """
 
     def __init__(
@@ -218,7 +223,7 @@ class BlockSparseLSTM(torch.nn.Module):
         x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
         if single and hx is not None:
             hx = hx[0].unsqueeze(1), hx[1].unsqueeze(1)
-        count, n = x.shape[:2]
+        count, n = map(plain_size, x.shape[:2])
         if count == 0:
             raise ValueError("a sequence without steps; one or more would work")
         rows, (h_n, c_n) = self._run(x.reshape(count * n, self.input_size), [n] * count, hx)
@@ -279,7 +284,7 @@ class BlockSparseLSTMCell(torch.nn.Module):
             h = c = x.new_zeros((x.shape[0], self.hidden_size))
         else:
             h, c = (state.unsqueeze(0) if input.dim() == 1 else state for state in hx)
-        _, h, c = self.gates(x, h, c, [x.shape[0]], False)
+        _, h, c = self.gates(x, h, c, [plain_size(x.shape[0])], False)
         return (h.squeeze(0), c.squeeze(0)) if input.dim() == 1 else (h, c)
 
     def extra_repr(self) -> str:

@@ -1,9 +1,11 @@
 """A Parameter that changes its shape in training: whether it can, what moves along, and what is refused."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
+
+from .averages import objects_of
 
 Tensor = torch.Tensor
 
@@ -73,8 +75,7 @@ def _in_distributed_data_parallel(parameter: torch.nn.Parameter) -> bool:
 
 
 def _wrapped(parameter: torch.nn.Parameter) -> bool:
-    kind = torch.nn.parallel.DistributedDataParallel
-    wrappers = [one for one in gc.get_objects() if kind in type(one).__mro__]  # isinstance would ask proxies
+    wrappers = objects_of(torch.nn.parallel.DistributedDataParallel)
     return any(one is parameter for wrapper in wrappers for one in wrapper.parameters())
 
 
@@ -90,10 +91,33 @@ def reshape_(parameter: torch.nn.Parameter, data: Tensor) -> None:
     torch.autograd.graph.increment_version(parameter)  # a backward pass of the old shape is an error
 
 
+def write_(parameter: Tensor, data: Tensor) -> None:
+    """Sets a parameter, which may be sharded over processes: then to what the first of them was given, each to its part."""
+    if type(parameter.data).__name__ == "DTensor":
+        from torch.distributed.tensor import distribute_tensor  # which takes PyTorch a second to load
+
+        data = distribute_tensor(data, parameter.device_mesh, parameter.placements)
+    parameter.detach().copy_(data)
+
+
+#: One, several, or none.
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+
+
+def each_of(optimizers: Optimizers) -> Sequence[torch.optim.Optimizer]:
+    if optimizers is None:
+        return ()
+    return (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else tuple(optimizers)
+
+
+def holds(optimizer: torch.optim.Optimizer, parameter: Tensor) -> bool:
+    return any(one is parameter for group in optimizer.param_groups for one in group["params"])
+
+
 def check_optimizer(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, name: str) -> None:
     """Raises ValueError if `optimizer` does not hold the parameter, or keeps something for it that cannot move block by block."""
     kind = type(optimizer).__name__
-    if not any(one is parameter for group in optimizer.param_groups for one in group["params"]):
+    if not holds(optimizer, parameter):
         raise ValueError(f"{kind} does not hold {name}; give relayout the optimizer that the layer is trained with")
     if optimizer.state and any(base.__name__ in _WITHOUT_STATE_OF_ONE_PARAMETER for base in type(optimizer).__mro__):
         raise ValueError(

@@ -19,6 +19,7 @@ from .layers import BlockSparseLinear
 from .partition import Numbers, Partition, Side
 from .products import ACTIVATIONS
 from .rank_entries import RankEntries
+from .resizing import Optimizers
 
 Tensor = torch.Tensor
 
@@ -79,7 +80,9 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
     in one process (see RankEntries), and loads from such a state.
     """
 
+    HAS_SLOTS = False
     sharding: Sharding
+    feature_places: Tensor  #: see _places_of_features; no buffer, of which others might make averages
     whole_features: tuple[int, int]  #: out and in, of all ranks together
     most_features: int  #: of the sharded ones, that any rank has
 
@@ -161,7 +164,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
             f"{what} needs all blocks of the layer, which are sharded over {self.partition.ranks} ranks; do it before parallelize"
         )
 
-    def relayout(self, layout: Any, optimizer: torch.optim.Optimizer | None = None) -> Tensor:
+    def relayout(self, layout: Any, optimizer: Optimizers = None) -> Tensor:
         self._refuse("relayout")
 
     def to_dense(self) -> Tensor:
@@ -210,16 +213,15 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
             self._replace("bias", _padded(self.bias.detach(), sharding.features_of(rank), self.most_features), Shard(0))
         for name in ("crow_indices", "col_indices"):
             del self._buffers[name]
-        self.register_buffer("feature_places", torch.zeros(0, dtype=torch.int64, device=values.device), persistent=False)
-        self._take(sharding.layout_of(rank))
+        self._take(sharding.layout_of(rank), None)
 
     def _replace(self, name: str, local: Tensor, placement: Placement) -> None:
         trained = getattr(self, name).requires_grad
         whole = DTensor.from_local(local, self.sharding.mesh, [placement], run_check=False)
         self.register_parameter(name, torch.nn.Parameter(whole, requires_grad=trained))
 
-    def _write_indices(self, layout: "sparsekiln.Layout") -> None:
-        super()._write_indices(layout)
+    def _write_indices(self) -> None:
+        super()._write_indices()
         self.feature_places = self._places_of_features().to(self.crow_indices.device)
 
     def _places_of_features(self) -> Tensor:
@@ -261,7 +263,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
             unexpected_keys += [key for key in state_dict if key.startswith(prefix) and key not in expected]
         try:
             self._check_saved_layout(state_dict, prefix)
-            self._write_indices(self.layout)
+            self._write_indices()
             for name in ("weight_values", "bias"):
                 if prefix + name in state_dict and getattr(self, name) is not None:
                     self._load_entries(name, state_dict[prefix + name])

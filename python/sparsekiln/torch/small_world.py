@@ -9,9 +9,9 @@ import sparsekiln
 
 from . import small_world_operators
 from .functional import autocast
+from .inner_modules import InnerLinear, InnerNorm, project, run_within
 from .kernels import four_times
-from .layers import BlockSparseLinear
-from .lstm_steps import GATES, state_type
+from .lstm_steps import GATES, keeps_for_backward, state_type
 from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
@@ -66,12 +66,12 @@ class SmallWorldLSTM(torch.nn.Module):
         self.multiply = torch.nn.Linear(input_size, projected, bias=False, **options)
         self.add = torch.nn.Linear(input_size, projected, bias=False, **options)
         self.internal = torch.nn.ModuleList(
-            BlockSparseLinear(hidden_size, hidden_size, one, block, bias=False, **options) for one in layouts[:-1]
+            InnerLinear(hidden_size, hidden_size, one, block, bias=False, **options) for one in layouts[:-1]
         )
-        self.gates = BlockSparseLinear(hidden_size, GATES * hidden_size, four_times(layouts[-1]), block, bias=False, **options)
-        self.multiply_norm = torch.nn.LayerNorm(projected, _EPSILON, **options)
-        self.add_norm = torch.nn.LayerNorm(projected, _EPSILON, **options)
-        self.internal_norms = torch.nn.ModuleList(torch.nn.LayerNorm(hidden_size, _EPSILON, **options) for _ in self.internal)
+        self.gates = InnerLinear(hidden_size, GATES * hidden_size, four_times(layouts[-1]), block, bias=False, **options)
+        self.multiply_norm = InnerNorm(projected, _EPSILON, **options)
+        self.add_norm = InnerNorm(projected, _EPSILON, **options)
+        self.internal_norms = torch.nn.ModuleList(InnerNorm(hidden_size, _EPSILON, **options) for _ in self.internal)
         self.gate_gains = torch.nn.Parameter(torch.empty(GATES, hidden_size, **options))
         self.gate_biases = torch.nn.Parameter(torch.empty(GATES, hidden_size, **options))
         self.reset_parameters()
@@ -80,10 +80,10 @@ class SmallWorldLSTM(torch.nn.Module):
     def reset_parameters(self) -> None:
         for projection in (self.multiply, self.add):
             projection.weight.copy_(_repeated_identity(*projection.weight.shape).to(projection.weight))
+        eye = torch.eye(self.hidden_size, device=self.gates.weight_values.device)
         for layer in self.internal:
-            layer._used_values().copy_(layer.blocks_of(torch.eye(self.hidden_size, device=layer.weight_values.device)))
-        eye = torch.eye(self.hidden_size, device=self.gates.weight_values.device).repeat(GATES, 1)
-        self.gates._used_values().copy_(self.gates.blocks_of(eye))
+            layer._write_values(layer.blocks_of(eye))
+        self.gates._write_values(self.gates.blocks_of(eye.repeat(GATES, 1)))
         for norm in (self.multiply_norm, self.add_norm, *self.internal_norms):
             norm.reset_parameters()
         self.gate_gains.fill_(1)
@@ -97,7 +97,7 @@ class SmallWorldLSTM(torch.nn.Module):
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
             refuse_derivatives("recurrent layers", dense=False)
-        products = autocast(x.device.type, self.multiply(x), self.add(x))
+        products = autocast(x.device.type, project(self.multiply, x), project(self.add, x))
         like = products[0]
         if hx is None:
             h = like.new_zeros((n, self.hidden_size))
@@ -107,30 +107,31 @@ class SmallWorldLSTM(torch.nn.Module):
                 if tuple(state.shape) != (1, n, self.hidden_size):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
             h, c = hx[0][0], hx[1][0].to(state_type(like.dtype))
-        y, c = self._steps(products, h.to(like.dtype), c)
+        parts = [*self.internal, self.gates, self.multiply_norm, self.add_norm, *self.internal_norms]
+        y, c = run_within(parts, lambda: self._steps(products, h.to(like.dtype), c))
         last = y[-1] if x.shape[0] else h
         return y, (last.unsqueeze(0), c.to(y.dtype).unsqueeze(0))
 
     def _steps(self, products: Sequence[Tensor], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         """h of all steps, and the last c. `products`: those of the input that m and a are made of."""
         layers = [*self.internal, self.gates]
+        weights, crows, cols = zip(*(layer._operands() for layer in layers))
         if not torch.compiler.is_compiling():
-            for layer in layers:
-                layer._check_indices(layer.crow_indices, layer.col_indices)
+            for layer, crow, col in zip(layers, crows, cols):
+                layer._check_indices(crow, col)
         like = products[0]
         mask = None
         if self.training and self.dropout:
             mask = torch.nn.functional.dropout(like.new_ones((*like.shape[:2], self.hidden_size)), self.dropout)
-        values = autocast(like.device.type, *(layer.weight_values for layer in layers))
+        values = autocast(like.device.type, *weights)
         numbers = autocast(
             like.device.type, torch.stack([norm.weight for norm in self.internal_norms]),
             torch.stack([norm.bias for norm in self.internal_norms]), self.gate_gains.flatten(), self.gate_biases.flatten(),
         )  # fmt: skip
         of_inputs = [one.to(c.dtype) for norm in (self.multiply_norm, self.add_norm) for one in (norm.weight, norm.bias)]
-        keep = torch.is_grad_enabled() and any(one.requires_grad for one in (*products, *of_inputs, h, c, *values, *numbers))
+        keep = keeps_for_backward(*products, *of_inputs, h, c, *values, *numbers)
         y, c_n, *_ = small_world_operators.small_world_lstm(
-            *products, of_inputs, h, c, values, [layer.crow_indices for layer in layers], [layer.col_indices for layer in layers],
-            *numbers, mask, _EPSILON, keep,
+            *products, of_inputs, h, c, values, crows, cols, *numbers, mask, _EPSILON, keep
         )  # fmt: skip
         return y, c_n
 

@@ -12,6 +12,7 @@ from .blocks import checked_scores, largest, number_at, parse_block, row_of
 from .choice import Choice, Density, Where
 from .kinds import every_block, of_dense
 from .report import Report
+from .resizing import Optimizers, each_of, holds
 from .surgery import layers_of, replace_layers, stored
 
 Tensor = torch.Tensor
@@ -37,8 +38,9 @@ class Sparsifier:
     compute only with the blocks that are left, so that training becomes faster while it goes on.
 
     final_density    as `density` of sparsify_: a number, densities by pattern of names, or a function of name and layer
-    optimizer        goes on with the new parameters: its momentum, squares and the like move along. An optimizer that is made
-                     of model.parameters() after this can be assigned to `sparsifier.optimizer`
+    optimizer        one, or several: goes on with the new parameters, whose momentum, squares and the like move along. Layers that
+                     no optimizer has, such as frozen ones, move without. An optimizer that is made of model.parameters() after
+                     this can be assigned to `sparsifier.optimizer`
     scores           which blocks are kept: a function of a layer's name and the block-sparse layer that returns a score for
                      each block, [blocks] or [rows, cols], or for each element, shaped like `weight_values` or like the
                      dense weight, of which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
@@ -60,7 +62,7 @@ class Sparsifier:
         end_step: int,
         begin_step: int = 0,
         every: int = 100,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: Optimizers = None,
         where: Where = None,
         initial_density: float = 1.0,
         scores: Callable[[str, Any], Tensor] | None = None,
@@ -86,8 +88,9 @@ class Sparsifier:
 
     def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool, fixed_shapes: bool) -> Report:
         """Replaces the dense layers, and notes them and those that are sparse already."""
-        if self.optimizer is not None:
-            _check_optimizer(self.optimizer, model)
+        optimizers = each_of(self.optimizer)
+        for optimizer in optimizers:
+            _check_optimizer(optimizer, model)
         for name, layer in layers_of(model):
             if isinstance(layer, BlockSparseLayer) and layer not in self._layers.values() and choice.takes(name, layer):
                 density = choice.density(name, layer)
@@ -97,17 +100,17 @@ class Sparsifier:
         exchanged: list[tuple[Any, BlockSparseLayer]] = []
 
         def make(name: str, layer: Any, density: float) -> BlockSparseLayer:
-            if self.optimizer is not None:
-                _check_state(self.optimizer, layer.weight)
+            for optimizer in optimizers:
+                _check_state(optimizer, layer.weight)
             sparse = _with_all_blocks(layer, block, fixed_shapes)
             self._layers[name], self._final[name] = sparse, density
             exchanged.append((layer, sparse))
             return sparse
 
         report = replace_layers(model, choice, block, make, leave_small, may_find_none=bool(self._layers))
-        if self.optimizer is not None:
-            for dense, sparse in exchanged:
-                _exchange(self.optimizer, dense.weight, sparse)
+        for dense, sparse in exchanged:
+            for optimizer in optimizers:
+                _exchange(optimizer, dense.weight, sparse)
         return report
 
     # ---- in training ----
@@ -131,10 +134,11 @@ class Sparsifier:
             wanted = number_at(self._density_at(step, self._final[name]), layer.places)
             if wanted < layout.blocks:
                 moves.append((layer, self._without_weakest(name, layer, wanted)))
+        optimizers = {layer: [one for one in each_of(self.optimizer) if holds(one, layer.weight_values)] for layer, _ in moves}
         for layer, layout in moves:  # all or none
-            layer.check_move(layout)
+            layer.check_relayout(layout, optimizers[layer])
         for layer, layout in moves:
-            layer.relayout(layout, self.optimizer)
+            layer.relayout(layout, optimizers[layer])
         return bool(moves)
 
     def _density_at(self, step: int, final: float) -> float:
@@ -146,7 +150,7 @@ class Sparsifier:
 
     def _without_weakest(self, name: str, layer: BlockSparseLayer, wanted: int) -> "sparsekiln.Layout":
         layout = layer.layout
-        given = layer.weight_values.detach()[: layout.blocks].float().square() if self._scores is None else self._scores(name, layer)
+        given = layer._used_values().detach().float().square() if self._scores is None else self._scores(name, layer)
         try:
             scores = _score_of_present(given, layer)
         except ValueError as error:
@@ -213,9 +217,8 @@ def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:
 
 def _with_all_blocks(dense: Any, block: tuple[int, int], fixed_shapes: bool) -> BlockSparseLayer:
     """The same layer in block-sparse form, with the same bias parameter."""
-    sparse = of_dense(dense, block, every_block(dense, block))
-    if fixed_shapes:
-        sparse.max_blocks = sparse.layout.blocks
+    layout = every_block(dense, block)
+    sparse = of_dense(dense, block, layout, layout.blocks // getattr(dense, "groups", 1) if fixed_shapes else None)
     sparse.bias = dense.bias
     if dense.weight.grad is not None:
         stored(sparse).grad = sparse.blocks_of(dense.weight.grad)
@@ -239,6 +242,8 @@ def _score_of_present(scores: Tensor, layer: BlockSparseLayer) -> Tensor:
     a block has the sum of absolute values. ValueError for other shapes, and for NaN."""
     scores, layout = checked_scores(scores), layer.layout
     columns = layout.cols // layer.groups
+    if layer.max_blocks is not None and tuple(scores.shape) in ((layer.max_blocks,), (layer.max_blocks, *layer.block_shape)):
+        scores = layer.blocks_in(scores)
     if tuple(scores.shape) == (layout.blocks,):
         return scores
     if tuple(scores.shape) == (layout.blocks, *layer.block_shape):

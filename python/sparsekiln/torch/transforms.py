@@ -41,6 +41,8 @@ def each(operator: Callable) -> Callable:
     """A rule for vmap: a launch for each entry of the batch."""
 
     def rule(info: Any, dims: tuple, *arguments: Any) -> tuple:
+        if info.batch_size == 0:
+            return _of_no_entries(operator, dims, arguments)
         results = []
         for number in range(info.batch_size):
             chosen = (one.select(dim, number) if isinstance(dim, int) else one for one, dim in zip(arguments, dims))
@@ -50,6 +52,22 @@ def each(operator: Callable) -> Callable:
         return torch.stack(results), 0
 
     return rule
+
+
+def _of_no_entries(operator: Callable, dims: tuple, arguments: tuple) -> tuple:
+    """Results of no entries, of the shapes that operators of meta tensors tell."""
+    device = next(one.device for one in arguments if isinstance(one, Tensor))
+
+    def like_an_entry(one: Any, dim: int | None) -> Any:
+        if not isinstance(one, Tensor):
+            return one
+        return one.new_empty([size for axis, size in enumerate(one.shape) if axis != dim], device="meta")
+
+    results = operator(*map(like_an_entry, arguments, dims))
+    of_none = tuple(
+        torch.empty((0, *one.shape), dtype=one.dtype, device=device) for one in (results if isinstance(results, tuple) else (results,))
+    )
+    return (of_none, (0,) * len(of_none)) if isinstance(results, tuple) else (of_none[0], 0)
 
 
 def _batch_first(tensor: Tensor, dim: int | None, size: int) -> Tensor:

@@ -88,8 +88,9 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         """The extents of y for those of x."""
         return tuple(least + more for least, more in zip(self._form.least_input(input), padding))
 
-    def _of_images(self, images: Tensor, weight: Tensor, bias: Tensor | None, input: Numbers, padding: Numbers) -> Tensor:
-        crow, col = self.crow_indices, self.col_indices
+    def _of_images(
+        self, images: Tensor, weight: Tensor, crow: Tensor, col: Tensor, bias: Tensor | None, input: Numbers, padding: Numbers
+    ) -> Tensor:  # fmt: skip
         if self._form.is_pointwise and not any(padding) and not self._taps:
             rows = images.flatten(0, -2)
             y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, self.out_channels, self.in_channels)
