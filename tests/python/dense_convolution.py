@@ -49,6 +49,18 @@ def close(one: torch.Tensor, other: torch.Tensor, tolerance: float = 1e-5) -> No
     assert torch.linalg.vector_norm((one - other).double()) <= tolerance * torch.linalg.vector_norm(other.double())
 
 
+def present(layer) -> list[tuple[int, int, int]]:
+    """The number in `weight_values`, the row and the column of each block of the layout."""
+    layout, found = layer.layout, []
+    for row in range(layout.rows):
+        for col in map(int, layout.col[layout.crow[row] : layout.crow[row + 1]]):
+            number = len(found)
+            if layer.max_blocks is not None:
+                number = layer.slot_blocks.tolist().index(row * layout.cols + col)
+            found.append((number, row, col))
+    return found
+
+
 def taps_of(layer, number: int) -> list[tuple[int, tuple[int, ...]]]:
     """Where the taps of the block of this number are in `weight_values`, and their places in the kernel."""
     places = list(itertools.product(*map(range, layer.kernel_size)))
@@ -62,12 +74,9 @@ def dense_weight(layer) -> torch.Tensor:
     """W [out, in / groups, *kernel], or of a transposed convolution [in, out / groups, *kernel], block by block."""
     layout, (height, width), groups = layer.layout, layer.block, layer.groups
     weight = torch.zeros(layout.rows * height, layout.cols * width, *layer.kernel_size, dtype=layer.weight_values.dtype)
-    number = 0
-    for row in range(layout.rows):
-        for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
-            for slot, place in taps_of(layer, number):
-                weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, slot]
-            number += 1
+    for number, row, col in present(layer):
+        for slot, place in taps_of(layer, number):
+            weight[row * height : (row + 1) * height, col * width : (col + 1) * width, *place] = layer.weight_values[number, slot]
     if groups == 1:  # the last blocks may be partial
         return weight[: layer.weight_shape[0], : layer.weight_shape[1]]
     rows, cols = layout.rows * height // groups, layout.cols * width // groups
@@ -80,29 +89,22 @@ def blocks_of(layer, dense: torch.Tensor) -> torch.Tensor:
     whole = dense.new_zeros((layout.rows * height, layout.cols // groups * width, *dense.shape[2:]))
     whole[: dense.shape[0], : dense.shape[1]] = dense
     dense = whole
-    blocks = []
-    for row in range(layout.rows):
-        for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
-            first = int(col) % (layout.cols // groups) * width
-            one = dense[row * height : (row + 1) * height, first : first + width]
-            taps = dense.new_zeros(layer.weight_values.shape[1:])
-            for slot, place in taps_of(layer, len(blocks)):
-                taps[slot] = one[:, :, *place]
-            blocks.append(taps)
-    blocks += [torch.zeros_like(blocks[0])] * (layer.weight_values.shape[0] - len(blocks))
-    return torch.stack(blocks)
+    blocks = dense.new_zeros(layer.weight_values.shape)
+    for number, row, col in present(layer):
+        first = col % (layout.cols // groups) * width
+        one = dense[row * height : (row + 1) * height, first : first + width]
+        for slot, place in taps_of(layer, number):
+            blocks[number, slot] = one[:, :, *place]
+    return blocks
 
 
 def poison_beyond(layer) -> None:
     """NaN in what the blocks hold beyond the last channel, which nothing reads."""
-    layout, (height, width), (rows, columns) = layer.layout, layer.block, layer.weight_shape
-    number = 0
+    (height, width), (rows, columns) = layer.block, layer.weight_shape
     with torch.no_grad():
-        for row in range(layout.rows):
-            for col in layout.col[layout.crow[row] : layout.crow[row + 1]]:
-                layer.weight_values[number, :, max(0, rows - row * height) :] = torch.nan
-                layer.weight_values[number, :, :, max(0, columns - int(col) * width) :] = torch.nan
-                number += 1
+        for number, row, col in present(layer):
+            layer.weight_values[number, :, max(0, rows - row * height) :] = torch.nan
+            layer.weight_values[number, :, :, max(0, columns - col * width) :] = torch.nan
 
 
 def check_no_images(layer, extents: tuple[int, ...]) -> None:
