@@ -75,14 +75,14 @@ NormalisationCosts normalisation_costs(const Spmm& problem) {
 }
 
 /// Adds the kernel that normalises the sums of a product, which reads what that has written. A row that
-/// registers do not hold is read again, and what becomes of dx is written and read.
+/// registers do not hold is read again, and what becomes of dh is written and read.
 void add_normalisation(Work& work, const Spmm& problem, const Config& config, std::int32_t threads,
                        std::int64_t workers, std::int64_t n) {
   if (!problem.normalisation || n == 0) return;
   const Epilogue& ends = *problem.normalisation;
   const bool forward = problem.operation == Operation::forward;
   const bool activates = ends.activation != Activation::none;
-  const std::int64_t element = bytes_of(problem.out_dtype);
+  const std::int64_t element = bytes_of(problem.result_dtype);
   const std::int64_t state = bytes_of(problem.sum_type());
   const std::int64_t groups = problem.groups_of_sums();
   const std::int64_t features = problem.normalised_features();
@@ -105,11 +105,13 @@ void add_normalisation(Work& work, const Spmm& problem, const Config& config, st
     const std::int64_t others = (ends.lstm ? 1 : 2) * multiplier + (activates ? 2 : 1) * addend + cell;
     const std::int64_t vectors = (ends.lstm || ends.multiply || activates ? 2 : 1) * sums;
     const std::int64_t dnorm = 2 * 2 * groups * features * state;
-    work.global_bytes +=
-        n * ((teams.holds ? 2 : 5) * sums + matrix + others + vectors + teams.warps * statistics) +
-        (teams.holds ? jobs : n) * dnorm;
-    // The product counts dx, of four gates only the first.
-    work.memory_bytes += n * (2 * sums - matrix + others + statistics) + vectors + jobs * dnorm;
+    const std::int64_t dh = features * bytes_of(problem.out_dtype);
+    const std::int64_t again = teams.holds ? 0 : sums + 2 * groups * dh;
+    work.global_bytes += n * (2 * sums + again + dh + others + vectors + teams.warps * statistics) +
+                         (teams.holds ? jobs : n) * dnorm;
+    // The product counts dh, which may be where dx is, of four gates the first.
+    const std::int64_t counted = problem.has_sums_in_workspace() ? 0 : dh;
+    work.memory_bytes += n * (2 * sums - counted + others + statistics) + vectors + jobs * dnorm;
   }
   const NormalisationCosts costs = normalisation_costs(problem);
   const std::int64_t rounds = quotient_up(jobs, ctas * teams.count) * quotient_up(n, jobs);
@@ -143,9 +145,10 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t edge_reads =
       problem.epilogue.edge_bias ? 8 * problem.y_rows(n) * problem.out_features() : 0;
   const std::int64_t edges = 8 * count_edge_situations(problem) * problem.out_features();
-  const std::int64_t residual = problem.epilogue.residual ? problem.out_features() : 0;
+  const std::int64_t residual =
+      problem.epilogue.residual ? problem.out_features() * bytes_of(problem.result_dtype) : 0;
   const std::int64_t y =
-      problem.y_rows(n) * ((problem.y_features() + residual) * bytes_of(problem.out_dtype) +
+      problem.y_rows(n) * (problem.y_features() * bytes_of(problem.out_dtype) + residual +
                            problem.out_features() * static_cast<std::int64_t>(cell_bytes(problem)));
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;

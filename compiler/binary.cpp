@@ -19,13 +19,13 @@
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
 // image and its workspace for each of a batch, version 11 the order of a tensor map's rows, version 12 its
-// rounding and the pair that it is of. A reader knows one version: what stores Binaries has the compiler's
-// digest in the key.
+// rounding and the pair that it is of, version 13 an entry's workspace for sums. A reader knows one version:
+// what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 12;
+constexpr std::uint32_t kVersion = 13;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -189,6 +189,7 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.workspace.counter_bytes);
   out.put(entry.workspace.bytes_per_tile);
   out.put(entry.workspace.bytes_of_one);
+  out.put(entry.workspace.sums_of_one);
   put(out, entry.resources);
   out.put_bytes(entry.tables.bytes);
   for (const std::int64_t offset : entry.tables.offsets) out.put(offset);
@@ -236,6 +237,7 @@ Entry get_entry(ByteReader& in) {
   entry.workspace.counter_bytes = in.get<std::int64_t>();
   entry.workspace.bytes_per_tile = in.get<std::int64_t>();
   entry.workspace.bytes_of_one = in.get<std::int64_t>();
+  entry.workspace.sums_of_one = in.get<std::int64_t>();
   entry.resources = get_resources(in);
   entry.tables = get_tables(in);
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
@@ -244,12 +246,12 @@ Entry get_entry(ByteReader& in) {
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
-  const bool usable = clusters_exist && entry.workers % cluster[0] == 0 &&
-                      (waits ? entry.workers == 0 : entry.workers > 0) && entry.tables.counters >= 0 &&
-                      entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 &&
-                      entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows &&
-                      !entry.passes.empty() && entry.workspace.counter_bytes >= 0 &&
-                      entry.workspace.bytes_per_tile >= 0 && entry.workspace.bytes_of_one >= 0;
+  const bool usable =
+      clusters_exist && entry.workers % cluster[0] == 0 && (waits ? entry.workers == 0 : entry.workers > 0) &&
+      entry.tables.counters >= 0 && entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 &&
+      entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows && !entry.passes.empty() &&
+      entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0 &&
+      entry.workspace.bytes_of_one >= 0 && entry.workspace.sums_of_one >= 0;
   if (!usable) in.fail("an entry that cannot be launched");
   return entry;
 }

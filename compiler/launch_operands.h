@@ -44,10 +44,12 @@ struct LaunchCell {
 };
 
 /// What a layer normalisation (Epilogue::layer_norm) takes besides the product, whose sums a pass after it
-/// finishes: of forward they are in `sums`, of grad_input in `y`, where its result replaces them. LaunchCell
-/// has the state of a cell.
+/// finishes: of forward they are in `sums`, of grad_input in `dh`. LaunchCell has the state of a cell.
 struct LaunchNormalisation {
   LaunchMatrix y;  ///< dx of grad_input
+  /// grad_input: dh in the type of the sums, which the pass overwrites with what becomes of it before it is
+  /// dx. It is where dx is if that has this type; else in the workspace, see Workspace::sums_of_one.
+  LaunchMatrix dh;
   LaunchMatrix sums;
   LaunchMatrix statistics;
   LaunchMatrix multiplier;

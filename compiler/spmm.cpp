@@ -116,10 +116,13 @@ Spmm::Spmm(const Problem& problem)
       weight(of_all_gates(problem.layout, problem)),
       layout(transposes(operation) && !convolution.present() ? weight.transposed() : problem.layout),
       cut_in(problem.cut_in_features),
-      cut_out(problem.cut_out_features) {
-  if (epilogue.layer_norm)
-    normalisation = std::exchange(
-        epilogue, {.residual = operation == Operation::grad_input && problem.epilogue.residual});
+      cut_out(problem.cut_out_features),
+      result_dtype(problem.out_dtype) {
+  if (epilogue.layer_norm) {
+    const bool gradient = operation == Operation::grad_input;
+    normalisation = std::exchange(epilogue, {.residual = gradient && problem.epilogue.residual});
+    if (gradient) out_dtype = sum_type();
+  }
   if (convolution.present()) {
     correlation = std::make_shared<const Correlation>(convolution, operation);
     const Layout features = weight;

@@ -49,8 +49,22 @@ struct Spmm : Computation {
   std::int32_t image_alignment = 0;
 
   /// Epilogue::layer_norm and what belongs to it: what a pass of the launch makes of y when all of the
-  /// product is there. `epilogue` is then that of the product alone, and y its sums.
+  /// product is there. `epilogue` is then that of the product alone, and y its sums: of a gradient in
+  /// float32, whatever the type of its result.
   std::optional<Epilogue> normalisation;
+  /// The type of what the launch computes in the end, and of what it reads for that: Problem's out_dtype.
+  /// Only y's, `out_dtype`, may be another one.
+  DType result_dtype = DType::f32;
+
+  /// Whether y is no result, but of a wider type: then it is in the workspace of the launch.
+  [[nodiscard]] bool has_sums_in_workspace() const { return out_dtype != result_dtype; }
+  /// Workspace::sums_of_one, where the pass that finishes them needs room for so many groups in a row.
+  [[nodiscard]] std::int64_t bytes_of_sums(std::int32_t groups) const {
+    constexpr std::int64_t kLine = 64;
+    if (!has_sums_in_workspace()) return 0;
+    const std::int64_t row = groups * normalised_features() * static_cast<std::int64_t>(size_of(out_dtype));
+    return (row + kLine - 1) / kLine * kLine;
+  }
 
   /// Computation::normalised_groups of the problem.
   [[nodiscard]] std::int32_t groups_of_sums() const { return normalisation && normalisation->lstm ? 4 : 1; }

@@ -50,13 +50,6 @@ Bounded BoundedArithmetic::mean(std::span<const Bounded> numbers) const {
   return rounded(sum.value / count, sum.error / count);
 }
 
-Bounded BoundedArithmetic::stored(Bounded a, DType type) const {
-  const ElementFormat& format = element_format(type);
-  const double error = a.error == 0 ? std::fabs(sparsekiln::rounded(a.value, type) - a.value)
-                                    : std::max(format.unit_roundoff * std::fabs(a.value), format.least);
-  return {a.value, a.error + error};
-}
-
 double roundings_of(double k) { return std::min(k, 10 * std::sqrt(k)); }
 
 void BoundedSum::add(Bounded term) {

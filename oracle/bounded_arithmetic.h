@@ -24,8 +24,6 @@ class BoundedArithmetic {
   /// them as in spmm_check.h, and their own errors, which add up to no more than 10 times the root of their
   /// squares.
   [[nodiscard]] Bounded mean(std::span<const Bounded> numbers) const;
-  /// A number that a kernel may have stored as a type, and read back.
-  [[nodiscard]] Bounded stored(Bounded a, DType type) const;
   [[nodiscard]] double unit() const { return u_; }
 
  private:

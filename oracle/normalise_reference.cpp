@@ -89,19 +89,15 @@ BoundedGates arguments_of(std::span<const Normalised> all, std::size_t feature) 
 }
 
 /// dx of a group from e: (e - mean(e) - u·mean(e·u)) / σ.
-void finish(std::span<const Bounded> e, std::span<const Normalised> features, Bounded inverse, DType out,
+void finish(std::span<const Bounded> e, std::span<const Normalised> features, Bounded inverse,
             const BoundedArithmetic& in, std::vector<Bounded>& dx) {
-  std::vector<Bounded> stored;
   std::vector<Bounded> products;
-  for (std::size_t i = 0; i < e.size(); ++i) {
-    stored.push_back(in.stored(e[i], out));
-    products.push_back(in.multiply(stored.back(), features[i].u));
-  }
-  const Bounded mean = in.mean(stored);
+  for (std::size_t i = 0; i < e.size(); ++i) products.push_back(in.multiply(e[i], features[i].u));
+  const Bounded mean = in.mean(e);
   const Bounded mean_of_products = in.mean(products);
   for (std::size_t i = 0; i < e.size(); ++i)
     dx.push_back(in.multiply(
-        in.subtract(in.subtract(stored[i], mean), in.multiply(features[i].u, mean_of_products)), inverse));
+        in.subtract(in.subtract(e[i], mean), in.multiply(features[i].u, mean_of_products)), inverse));
 }
 
 }  // namespace
@@ -136,7 +132,7 @@ NormalisedRow normalised_row(const Epilogue& ends, std::span<const double> z, do
 NormalisedRowGradient normalised_row_gradient(const Epilogue& ends, std::span<const double> z,
                                               std::span<const double> statistics,
                                               const NormalisedRowOperands& operands,
-                                              std::span<const Bounded> dh, DType sums, DType out) {
+                                              std::span<const Bounded> dh, DType sums) {
   const BoundedArithmetic in(sums);
   const std::size_t groups = ends.lstm ? kGates : 1;
   const std::size_t features = z.size() / groups;
@@ -147,10 +143,9 @@ NormalisedRowGradient normalised_row_gradient(const Epilogue& ends, std::span<co
   NormalisedRowGradient row;
   row.dbias.resize(z.size());  // the gradient of v
   for (std::size_t feature = 0; feature < features; ++feature) {
-    const Bounded of_h = in.stored(dh[feature], out);
     if (ends.lstm) {
       const CellGradientReference cell = cell_gradient_reference(
-          of_h,
+          dh[feature],
           CellOfArguments{arguments_of(all, feature), multiplier_of(operands, feature), operands.c[feature],
                           operands.c_before[feature], operands.dc[feature]},
           sums);
@@ -159,7 +154,7 @@ NormalisedRowGradient normalised_row_gradient(const Epilogue& ends, std::span<co
       continue;
     }
     const Bounded v = all[feature].v;
-    Bounded d = of_h;
+    Bounded d = dh[feature];
     if (ends.activation != Activation::none)
       d = in.multiply(d, in.derivative(ends.activation, argument(v, operands, feature, in)));
     if (ends.add) row.daddend.push_back(d);
@@ -176,7 +171,7 @@ NormalisedRowGradient normalised_row_gradient(const Epilogue& ends, std::span<co
   }
   for (std::size_t group = 0; group < groups; ++group)
     finish(std::span(e).subspan(group * features, features),
-           std::span(all).subspan(group * features, features), moments[group].inverse, out, in, row.dx);
+           std::span(all).subspan(group * features, features), moments[group].inverse, in, row.dx);
   return row;
 }
 

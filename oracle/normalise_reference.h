@@ -48,12 +48,11 @@ struct NormalisedRowGradient {
   std::vector<Bounded> dgain;
   std::vector<Bounded> dbias;
 };
-/// From the sums of the product, dh. A kernel may store them, and e, as dx before it finishes them, so each
-/// has a rounding to `out`, the type of dx.
+/// From the sums of the product, dh. They, and e, are of the type of the sums in a kernel, whatever that of
+/// dx is.
 [[nodiscard]] NormalisedRowGradient normalised_row_gradient(const Epilogue& ends, std::span<const double> z,
                                                             std::span<const double> statistics,
                                                             const NormalisedRowOperands& operands,
-                                                            std::span<const Bounded> dh, DType sums,
-                                                            DType out);
+                                                            std::span<const Bounded> dh, DType sums);
 
 }  // namespace sparsekiln

@@ -34,11 +34,11 @@ std::string place(const std::string& y, std::int64_t at, std::int64_t origin, st
 }  // namespace
 
 PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t row_stride)
-    : PoisonedOutput(problem.out_dtype, problem.feature_major(), problem.y_rows(n), result_features(problem),
-                     row_stride != 0
-                         ? row_stride
-                         : packed_stride(problem, problem.out_dtype, result_row_length(problem, n)),
-                     "y", problem.y_image()) {
+    : PoisonedOutput(
+          problem.result_dtype, problem.feature_major(), problem.y_rows(n), result_features(problem),
+          row_stride != 0 ? row_stride
+                          : packed_stride(problem, problem.result_dtype, result_row_length(problem, n)),
+          "y", problem.y_image()) {
   if (problem.epilogue.lstm) add_of_cell(problem, n);
   if (problem.normalisation) add_of_normalisation(problem, n);
 }
@@ -51,7 +51,7 @@ void PoisonedOutput::add_of_cell(const Spmm& problem, std::int64_t n) {
   };
   const bool forward = problem.operation == Operation::forward;
   add(forward ? "c" : "dc_before", problem.sum_type(), problem.out_features());
-  if (problem.epilogue.keep) add("activations", problem.out_dtype, 4 * problem.out_features());
+  if (problem.epilogue.keep) add("activations", problem.result_dtype, 4 * problem.out_features());
 }
 
 void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
@@ -67,7 +67,7 @@ void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
   const std::int64_t features = problem.normalised_features();
   const std::int64_t groups = problem.groups_of_sums();
   if (problem.operation == Operation::forward) {
-    add_apart("sums", problem.out_dtype, groups * features);
+    add_apart("sums", problem.result_dtype, groups * features);
     add("statistics", problem.sum_type(), 2 * groups, 2 * groups + 1);
     if (ends.lstm) add_apart("c", problem.sum_type(), features);
     return;
@@ -76,8 +76,8 @@ void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
     add_apart("dc_before", problem.sum_type(), features);
     return;
   }
-  if (ends.multiply) add_apart("dmultiplier", problem.out_dtype, features);
-  if (ends.add) add_apart("daddend", problem.out_dtype, features);
+  if (ends.multiply) add_apart("dmultiplier", problem.result_dtype, features);
+  if (ends.add) add_apart("daddend", problem.result_dtype, features);
 }
 
 PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)

@@ -178,8 +178,8 @@ class Judge {
     const HostNormalisation& inputs = inputs_.normalisation;
     const std::int64_t width = problem_.normalised_features() * problem_.groups_of_sums();
     for (std::int64_t i = 0; i < width; ++i) {
-      gain_.push_back(to_double(problem_.out_dtype, inputs.gain.data(), i));
-      norm_bias_.push_back(to_double(problem_.out_dtype, inputs.bias.data(), i));
+      gain_.push_back(to_double(problem_.result_dtype, inputs.gain.data(), i));
+      norm_bias_.push_back(to_double(problem_.result_dtype, inputs.bias.data(), i));
     }
     dnorm_.assign(static_cast<std::size_t>(inputs.dnorm.n),
                   std::vector<BoundedSum>(static_cast<std::size_t>(inputs.dnorm.features)));
@@ -239,7 +239,7 @@ class Judge {
     for (std::int64_t o = 0; o < features; ++o) dh.push_back(sum_of(o));
     const NormalisedRowGradient row =
         normalised_row_gradient(normalisation, row_of(inputs.sums, n), row_of(inputs.statistics, n),
-                                normalised_operands(n), dh, problem_.sum_type(), problem_.out_dtype);
+                                normalised_operands(n), dh, problem_.sum_type());
     compare_row(output_, n, row.dx, check_result);
     compare_row("dmultiplier", n, row.dmultiplier, check_result);
     compare_row("daddend", n, row.daddend, check_result);
@@ -272,13 +272,13 @@ class Judge {
     const Tolerance& limit = tolerance_[static_cast<std::size_t>(o / problem_.block.out)];
     const double magnitude = product.magnitude.empty() ? 0 : product.magnitude[i];
     // The sum of integers is converted to the type that an epilogue computes in.
-    const bool converted = element(problem_.dtype).integer && problem_.out_dtype != DType::i32;
+    const bool converted = element(problem_.dtype).integer && problem_.result_dtype != DType::i32;
     const double value = converted ? rounded(product.y[i], problem_.sum_type()) : product.y[i];
     return {value, limit.absolute + (limit.of_magnitude == 0 ? 0 : limit.of_magnitude * magnitude)};
   }
   [[nodiscard]] EpilogueOperands ends(std::int64_t n, std::int64_t o) const {
     const Epilogue& epilogue = problem_.epilogue;
-    const DType type = problem_.out_dtype;
+    const DType type = problem_.result_dtype;
     EpilogueOperands operands;
     if (epilogue.scale) {
       operands.alpha = inputs_.alpha;
@@ -344,11 +344,12 @@ template <class Of>
 CheckResult check_stretches(const Spmm& problem, const HostInputs& inputs, const PoisonedOutput& output,
                             Adder adder, Of of) {
   const std::int64_t rows = problem.y_rows(inputs.n);
-  if (output.n() != rows || output.width() != result_features(problem) || output.dtype() != problem.out_dtype)
+  if (output.n() != rows || output.width() != result_features(problem) ||
+      output.dtype() != problem.result_dtype)
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("y is [{}, {}] {}, but the problem with n = {} makes [{}, {}] {}", output.n(),
                             output.width(), name(output.dtype()), inputs.n, rows, result_features(problem),
-                            name(problem.out_dtype)));
+                            name(problem.result_dtype)));
   CheckResult check_result;
   Judge judge(problem, inputs, output, adder);
   for (std::int64_t first = 0; first < rows; first += kStretch) {

@@ -32,7 +32,7 @@ namespace {
 std::int64_t largest_integer(const Spmm& problem) {
   const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
   const double growth = problem.epilogue == Epilogue{} ? 1 : problem.epilogue.row_scale ? 64 : 16;
-  return largest_integer(static_cast<double>(k), growth, problem.out_dtype);
+  return largest_integer(static_cast<double>(k), growth, problem.result_dtype);
 }
 
 /// The streams of one seed.
@@ -158,10 +158,10 @@ HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed, bo
   HostCell cell;
   cell.c_before = matrix(state, 1);
   if (problem.operation == Operation::forward) {
-    if (projected) cell.projection = matrix(problem.out_dtype, 4);
+    if (projected) cell.projection = matrix(problem.result_dtype, 4);
     return cell;
   }
-  if (projected) cell.activations = matrix(problem.out_dtype, 4);
+  if (projected) cell.activations = matrix(problem.result_dtype, 4);
   cell.c = matrix(state, 1);
   cell.dc = matrix(state, 1);
   return cell;
@@ -221,14 +221,14 @@ HostNormalisation normalisation_inputs(const Spmm& problem, std::int64_t n, std:
   HostNormalisation inputs;
   // An epsilon that decides little, and one that decides much. Results are large where it is all of a
   // variance.
-  const bool large = problem.out_dtype == DType::f16 || draw(seed, 200) % 2 == 0;
+  const bool large = problem.result_dtype == DType::f16 || draw(seed, 200) % 2 == 0;
   inputs.epsilon = large ? 0.3 : 1e-5;
-  inputs.gain = filler.dense(stream(), problem.out_dtype, groups * features);
-  inputs.bias = filler.dense(stream(), problem.out_dtype, groups * features);
-  if (ends.multiply) inputs.multiplier = matrix(problem.out_dtype, features);
-  if (ends.add) inputs.addend = matrix(problem.out_dtype, features);
+  inputs.gain = filler.dense(stream(), problem.result_dtype, groups * features);
+  inputs.bias = filler.dense(stream(), problem.result_dtype, groups * features);
+  if (ends.multiply) inputs.multiplier = matrix(problem.result_dtype, features);
+  if (ends.add) inputs.addend = matrix(problem.result_dtype, features);
   if (problem.operation == Operation::forward) return inputs;
-  inputs.sums = matrix(problem.out_dtype, groups * features);
+  inputs.sums = matrix(problem.result_dtype, groups * features);
   spread_rows(inputs.sums, groups);
   // Statistics need no alignment but that of their elements.
   inputs.statistics = filler.activation(stream(), problem.sum_type(), n, 2 * groups, 0,
@@ -269,10 +269,10 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
   const Epilogue& ends = problem.epilogue;
   const std::int64_t out = problem.out_features();
   if (ends.glu) inputs.v = filler.weight(kV);
-  if (ends.bias) inputs.bias = filler.dense(kBias, problem.out_dtype, out);
-  if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.out_dtype, out);
+  if (ends.bias) inputs.bias = filler.dense(kBias, problem.result_dtype, out);
+  if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.result_dtype, out);
   if (ends.residual)
-    inputs.residual = filler.activation(kResidual, problem.out_dtype, y_rows, out, problem.y_image());
+    inputs.residual = filler.activation(kResidual, problem.result_dtype, y_rows, out, problem.y_image());
   if (ends.edge_bias) {
     const std::int64_t elements = out * count_edge_situations(problem);
     inputs.edge_gain = filler.edge_gain(elements);
@@ -285,7 +285,7 @@ HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::ui
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;
     inputs.alpha = any ? 0.1 : 0.5;
     inputs.beta = any ? -1.7 : -2;
-    inputs.y = filler.activation(kY, problem.out_dtype, y_rows, out, problem.y_image());
+    inputs.y = filler.activation(kY, problem.result_dtype, y_rows, out, problem.y_image());
   }
   if (problem.derivative != Activation::none)
     inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features(), problem.x_image());

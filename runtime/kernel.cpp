@@ -47,6 +47,13 @@ void* workspace_for(const Operands& operands, const Kernel::Impl& impl, std::siz
   return bytes == 0 ? nullptr : impl.module->workspace(operands.stream, bytes);
 }
 
+/// Lets the product write its sums to the workspace, and the pass that finishes them read them there.
+void place_sums(const Entry& entry, DType type, LaunchOperands& launch) {
+  launch.y = static_cast<std::byte*>(launch.workspace) + entry.sums_begin(launch.n);
+  launch.y_stride = entry.workspace.sums_of_one / static_cast<std::int64_t>(size_of(type));
+  launch.normalisation.dh = {launch.y, launch.y_stride};
+}
+
 }  // namespace
 
 Kernel::Kernel(std::shared_ptr<const Impl> impl, From from, double compile_ms)
@@ -60,6 +67,8 @@ void Kernel::operator()(const Operands& operands) const {
 
   const std::size_t entry = entry_for(binary, checked.first.n);
   checked.first.workspace = workspace_for(operands, impl, entry, checked.first.n);
+  if (binary.entries[entry].workspace.sums_of_one != 0)
+    place_sums(binary.entries[entry], binary.operands.sum_type(), checked.first);
   for (std::int64_t matrix = 0; matrix < checked.matrices; ++matrix) {
     impl.module->launch(entry, {checked.first, operands.stream, operands.threads});
     checked.advance();

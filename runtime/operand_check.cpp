@@ -489,7 +489,7 @@ void set_ends(const ProductActivations& activations, const Operands& operands,
         static_cast<const std::byte*>(launch.w) + weight * static_cast<std::int64_t>(size_of(contract.dtype));
   if (!normalises(contract)) return;
   LaunchNormalisation& normalisation = launch.normalisation;
-  normalisation.y = {launch.y, launch.y_stride};
+  normalisation.y = normalisation.dh = {launch.y, launch.y_stride};
   if (is_forward(contract)) {  // what the product computes
     launch.y = normalisation.sums.data;
     launch.y_stride = normalisation.sums.stride;

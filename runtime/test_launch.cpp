@@ -59,7 +59,7 @@ class SpmmTestLaunch final : public TestLaunch {
                                         int copies) const override {
     const Spmm product(problem_);
     PoisonedOutput output(product, inputs_.n,
-                          stride(product, product.out_dtype, result_row_length(product, inputs_.n)));
+                          stride(product, product.result_dtype, result_row_length(product, inputs_.n)));
     output.hold(inputs_);
     ResidentSpmm resident(kernel, problem_, device, inputs_, output, copies);
     return std::make_unique<OnDevice>(*this, std::move(resident), std::move(output));

@@ -4,6 +4,7 @@
 #include "cell.cuh"
 #include "extents.cuh"
 #include "lattice.cuh"
+#include "output.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 
@@ -26,7 +27,7 @@ struct EpilogueArguments {
   const Element* bias = nullptr;
   const typename Config::Element* v = nullptr;  ///< the second weight; others are as far apart
   const Element* v_bias = nullptr;
-  const Element* residual = nullptr;  ///< the first batch row of the batch tile
+  const typename Config::Residual::Element* residual = nullptr;  ///< the first batch row of the batch tile
   long long residual_stride = 0;
   const float* gates = nullptr;
   const typename Config::Element* z = nullptr;
@@ -173,7 +174,7 @@ __device__ __forceinline__ void add_residual_and_y(float (&run)[kRun], long long
   using Output = typename Config::Output;
   if constexpr (Config::has_residual) {
     float residual[kRun];
-    Output::read(epilogue.residual + at_residual, residual);
+    Config::Residual::read(epilogue.residual + at_residual, residual);
 #pragma unroll
     for (int v = 0; v < kRun; ++v) run[v] += residual[v];
   }
@@ -194,10 +195,7 @@ __device__ __forceinline__ void write(const float (&run)[kRun], long long at_res
                                       typename Config::Output::Element* y, long long left,
                                       const EpilogueArguments<Config>& epilogue) {
   using Output = typename Config::Output;
-  enum : int {
-    kAligned = Config::alignment / int{sizeof(typename Output::Element)},
-    kPiece = kRun < kAligned ? kRun : kAligned,
-  };
+  enum : int { kPiece = aligned_piece<Output, Config::alignment, kRun>() };
 #pragma unroll
   for (int first = 0; first < kRun; first += kPiece) {
     if (Config::out_features == 0 || first + kPiece <= left) {
@@ -240,7 +238,7 @@ __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int 
     for (int v = 0; v < kRun; ++v) dh[v] = tile.at(r, j, i + v);
     if constexpr (Config::has_residual) {
       float residual[kRun];
-      cells.template read<typename Config::Output>(
+      cells.template read<typename Config::Residual>(
           to.epilogue.residual + cells.place(feature, to.epilogue.residual_stride), residual);
 #pragma unroll
       for (int v = 0; v < kRun; ++v) dh[v] += residual[v];

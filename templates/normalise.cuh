@@ -19,7 +19,8 @@ namespace sparsekiln {
 /// LaunchNormalisation of compiler/launch_operands.h.
 struct NormalisationMatrices {
   using Matrix = CellMatrices::Matrix;
-  Matrix y;  ///< dx of a gradient, which has dh until it is replaced
+  Matrix y;   ///< dx of a gradient
+  Matrix dh;  ///< float32; dx itself where that is
   Matrix sums;
   Matrix statistics;
   Matrix multiplier;
@@ -146,12 +147,13 @@ __device__ __forceinline__ void write_any(float* to, const float (&run)[kRun]) {
 }
 
 /// What both passes have. A thread has kUnits units of kPiece consecutive features of a chunk, of each group
-/// the same ones. Config names norm_features (of a group; 0: the launch's), norm_piece (features that the
-/// alignment of activations lets a thread read at once, and of which a group has a multiple), NormActivation,
-/// and the flags norm_lstm, norm_multiplies, norm_adds and norm_activates.
+/// the same ones. Config names NormOutput (the type of activations), norm_features (of a group; 0: the
+/// launch's), norm_piece (features that the alignment of activations lets a thread read at once, and of which
+/// a group has a multiple), NormActivation, and the flags norm_lstm, norm_multiplies, norm_adds and
+/// norm_activates.
 template <class Config, int kMostOfThread>
 struct NormalisedRows {
-  using Output = typename Config::Output;
+  using Output = typename Config::NormOutput;
   using Element = typename Output::Element;
   enum : int {
     kGroups = Config::norm_lstm ? 4 : 1,
@@ -209,9 +211,14 @@ struct NormalisedRows {
     }
   }
   __device__ __forceinline__ void read_groups(const Element* row, int chunk, GroupValues& values) const {
+    read_groups_as<Output>(row, chunk, values);
+  }
+  template <class Type>
+  __device__ __forceinline__ void read_groups_as(const typename Type::Element* row, int chunk,
+                                                 GroupValues& values) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
-      read(row + static_cast<long long>(group) * features, chunk, values[group]);
+      read_as<Type>(row + static_cast<long long>(group) * features, chunk, values[group]);
   }
   /// The same of gain or bias.
   __device__ __forceinline__ void read_vector(const void* vector, int chunk, GroupValues& values) const {
@@ -402,8 +409,8 @@ __device__ constexpr int most_of_gradient() {
   return Config::norm_lstm && Config::threads <= 256 ? 16 : 8;
 }
 
-/// Makes dx of dh in its place, and the gradients of all else. A team has a part of dnorm, and the rows of it
-/// in ascending order: it keeps what it adds in registers if a row has one chunk.
+/// Makes dx of dh, and the gradients of all else. A team has a part of dnorm, and the rows of it in ascending
+/// order: it keeps what it adds in registers if a row has one chunk.
 template <class Config>
 struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
   using Rows = NormalisedRows<Config, most_of_gradient<Config>()>;
@@ -439,6 +446,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
   __device__ __forceinline__ SumsGradient(const NormalisationMatrices& given, const CellMatrices& of_cell,
                                           int n)
       : Rows(given, of_cell) {
+    operands.dh.data = ptx::kept(operands.dh.data);
     const long long parts = operands.parts < n ? operands.parts : n;  // that have rows
     const long long rows = (n + parts - 1) / parts;                   // of a part at most
     team.each_job(parts, [&](long long part, bool exists_here) {
@@ -512,7 +520,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
   /// All gradients of a row. `dnorm`: its part's.
   __device__ __forceinline__ void differentiate(long long row, float* dnorm) {
     const Element* const sums = row_of<Output>(operands.sums, row);
-    Element* const dx = row_of<Output>(operands.y, row);
+    float* const dh = row_of<F32Output>(operands.dh, row);  // and e, while it is in no registers
     const float* const statistics = row_of<F32Output>(operands.statistics, row);
     float mean[kGroups];
     float inverse[kGroups];
@@ -529,7 +537,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
       GroupValues bias;
       Others others;
       read_groups(sums, chunk, z);
-      read(dx, chunk, e[0]);  // dh
+      read_state(dh, chunk, e[0]);
       read_others(row, chunk, others);
       read_vector(operands.gain, chunk, gain);
       if constexpr (kNeedsV) read_vector(operands.bias, chunk, bias);
@@ -558,7 +566,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
           }
       }
       if (chunks > 1) {
-        write_groups(dx, chunk, e);
+        write_groups<F32Output>(dh, chunk, e);
         write_dnorm(dnorm, chunk);
       }
     }
@@ -568,7 +576,7 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       if (chunks > 1) {
         read_groups(sums, chunk, z);
-        read_groups(dx, chunk, e);
+        Rows::template read_groups_as<F32Output>(dh, chunk, e);
       }
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
@@ -581,17 +589,19 @@ struct SumsGradient : NormalisedRows<Config, most_of_gradient<Config>()> {
             e[group][unit][v] =
                 __fmaf_rn(-u, means[2 * group + 1], e[group][unit][v] - means[2 * group]) * inverse[group];
           }
-      write_groups(dx, chunk, e);
+      write_groups<Output>(row_of<Output>(operands.y, row), chunk, e);
     }
   }
 
-  __device__ __forceinline__ void write_groups(Element* row, int chunk, const GroupValues& values) const {
+  template <class Type>
+  __device__ __forceinline__ void write_groups(typename Type::Element* row, int chunk,
+                                               const GroupValues& values) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
 #pragma unroll
       for (int unit = 0; unit < kUnits; ++unit)
         if (has(chunk, unit))
-          write_aligned<Output, kAlignment>(
+          write_aligned<Type, kAlignment>(
               row + static_cast<long long>(group) * features + feature(chunk, unit), values[group][unit]);
   }
 

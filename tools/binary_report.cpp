@@ -38,7 +38,8 @@ Json describe_entries(const Binary& binary) {
                        {"table_bytes", entry.tables.bytes.size()},
                        {"workspace_counter_bytes", entry.workspace.counter_bytes},
                        {"workspace_bytes_per_tile", entry.workspace.bytes_per_tile},
-                       {"workspace_bytes_of_one", entry.workspace.bytes_of_one}});
+                       {"workspace_bytes_of_one", entry.workspace.bytes_of_one},
+                       {"workspace_sums_of_one", entry.workspace.sums_of_one}});
   }
   return entries;
 }

@@ -46,6 +46,7 @@ void attach(const Spmm& product, Binary& binary) {
     const Geometry& form = forms.empty() ? geometry : fitting_form(product, forms);
     const LayoutData data = product_data(product, form, schedules[i], counters_in_front);
     describe(data, entry);
+    entry.workspace.sums_of_one = product.bytes_of_sums(product.groups_of_sums());
     describe_jobs(form, entry);
     const std::string suffix = entry_suffix(plan, i);
     entry.passes = forms.empty() ? attached_passes(geometry, suffix, entry.workers)

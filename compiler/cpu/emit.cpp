@@ -70,6 +70,7 @@ Entry emit_baked(EmittedModule& module, const std::string& suffix, const Spmm& p
   entry.tile_n = geometry.tile_n;
   describe_jobs(geometry, entry);
   describe(data, entry);
+  entry.workspace.sums_of_one = problem.bytes_of_sums(problem.groups_of_sums());
   drop_known_blocks(data);
   LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
   if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);

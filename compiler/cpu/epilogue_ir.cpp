@@ -65,16 +65,16 @@ EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
   return ir_.CreateMul(situation, layout_.number(LayoutNumber::out_features), "edges");
 }
 
-EpilogueIr::Value* EpilogueIr::element(Value* base, Value* major, Value* stride, Value* minor) {
+EpilogueIr::Value* EpilogueIr::element(DType type, Value* base, Value* major, Value* stride, Value* minor) {
   Value* first = image_ == nullptr
                      ? ir_.CreateMul(major, stride)
                      : v_.plus(ir_.CreateMul(image_, stride),
                                ir_.CreateMul(major, ImageExtents(v_, *g_.correlation).output_positions()));
-  return v_.at(base, v_.times(v_.plus(first, minor), g_.out_bytes()));
+  return v_.at(base, v_.times(v_.plus(first, minor), static_cast<std::int64_t>(size_of(type))));
 }
 
 EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
-  return element(y_, major, y_stride_, minor);
+  return element(g_.out_dtype, y_, major, y_stride_, minor);
 }
 
 EpilogueIr::Value* EpilogueIr::y_bytes(std::int64_t majors) {
@@ -88,8 +88,8 @@ EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
                           layout_.number(LayoutNumber::last_outputs), whole);
 }
 
-unsigned EpilogueIr::align_of(std::int32_t lanes) const {
-  return g_.aligned(g_.out_dtype, lanes * g_.out_bytes());
+unsigned EpilogueIr::align_of(DType type, std::int32_t lanes) const {
+  return g_.aligned(type, lanes * static_cast<std::int64_t>(size_of(type)));
 }
 
 void EpilogueIr::store(const Run& run) {
@@ -140,14 +140,13 @@ EpilogueIr::Value* EpilogueIr::sums(const Run& run, Value* first, std::int32_t l
 }
 
 EpilogueIr::Value* EpilogueIr::residual(const Run& run, Value* first, std::int32_t lanes) {
-  Value* from = element(residual_, run.major, residual_stride_, v_.plus(run.minor, first));
-  return v_.load_floats(g_.out_dtype, from, lanes, align_of(lanes));
+  const DType type = g_.residual_dtype;
+  Value* from = element(type, residual_, run.major, residual_stride_, v_.plus(run.minor, first));
+  return v_.load_floats(type, from, lanes, align_of(type, lanes));
 }
 
 void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) {
-  const auto align = [&](DType type) {
-    return g_.aligned(type, lanes * static_cast<std::int64_t>(size_of(type)));
-  };
+  const auto align = [&](DType type) { return align_of(type, lanes); };
   const CellIr::Access access{
       [&](DType type, Value* address) { return v_.load_floats(type, address, lanes, align(type)); },
       [&](DType type, Value* value, Value* address) {
@@ -173,11 +172,11 @@ void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) 
   if (g_.epilogue.scale) {
     Value* reads = ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
     result = v_.choose("old_y", reads, result, [&] {
-      Value* before = v_.load_floats(g_.out_dtype, y, lanes, align_of(lanes));
+      Value* before = v_.load_floats(g_.out_dtype, y, lanes, align_of(g_.out_dtype, lanes));
       return v_.multiply_add(v_.splat(beta_, lanes), before, result);
     });
   }
-  v_.store(v_.rounded_to(g_.out_dtype, result), y, align_of(lanes));
+  v_.store(v_.rounded_to(g_.out_dtype, result), y, align_of(g_.out_dtype, lanes));
 }
 
 }  // namespace sparsekiln::cpu

@@ -57,8 +57,8 @@ class EpilogueIr {
   [[nodiscard]] Value* residual(const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
   [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes);
-  [[nodiscard]] Value* element(Value* base, Value* major, Value* stride, Value* minor);
-  [[nodiscard]] unsigned align_of(std::int32_t lanes) const;
+  [[nodiscard]] Value* element(DType type, Value* base, Value* major, Value* stride, Value* minor);
+  [[nodiscard]] unsigned align_of(DType type, std::int32_t lanes) const;
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;

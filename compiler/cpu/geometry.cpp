@@ -44,6 +44,7 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
                                        : nullptr),
       dtype(problem.dtype),
       out_dtype(problem.out_dtype),
+      residual_dtype(problem.result_dtype),
       epilogue(problem.epilogue),
       cell(cell_of(problem)),
       derivative(problem.derivative),

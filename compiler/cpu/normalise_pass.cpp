@@ -33,7 +33,7 @@ class NormalisePass {
         ends_(*problem.normalisation),
         forward_(problem.operation == Operation::forward),
         groups_(problem.groups_of_sums()),
-        out_(problem.out_dtype),
+        out_(problem.result_dtype),
         sum_(problem.sum_type()),
         lanes_(v.level.lanes * 4 / static_cast<std::int32_t>(size_of(sum_))) {}
 
@@ -115,6 +115,7 @@ class NormalisePass {
       epsilon_ = v_.argument(scalar(), of(wide ? offsetof(N, epsilon64) : offsetof(N, epsilon)), "epsilon");
       return;
     }
+    dh_ = matrix(sum_, of(offsetof(N, dh)), "dh");
     parts_ = v_.argument(ir_.getInt64Ty(), of(offsetof(N, parts)), "parts");
     dnorm_ = matrix(sum_, of(offsetof(N, dnorm)), "dnorm");
     if (ends_.lstm) {
@@ -314,13 +315,14 @@ class NormalisePass {
     add_to(of_group(dnorm, group), at, ir_.CreateFMul(dv, u));
     add_to(of_group(dnorm, groups() + group), at, dv);
   }
-  /// dx from e, which is there: `sums` are those of e and of e·u.
-  void finish(const Place& z, const Place& dx, const Moments& moments, Value* e_sum, Value* eu_sum) {
+  /// dx from e, and from the sums of e and of e·u.
+  void finish(const Place& z, const Place& e, const Place& dx, const Moments& moments, Value* e_sum,
+              Value* eu_sum) {
     Value* e_mean = mean_of(e_sum);
     Value* eu_mean = mean_of(eu_sum);
     sweep([&](const Features& at) {
       Value* u = normalised(z, moments, at);
-      Value* rest = v_.multiply_add(ir_.CreateFNeg(u), all(eu_mean, at), less(load(dx, at), e_mean, at));
+      Value* rest = v_.multiply_add(ir_.CreateFNeg(u), all(eu_mean, at), less(load(e, at), e_mean, at));
       store(ir_.CreateFMul(rest, all(moments.inverse, at)), dx, at);
     });
   }
@@ -329,14 +331,15 @@ class NormalisePass {
     const std::vector<Moments> moments = stored_moments(row);
     const Place z = place(z_, row);
     const Place dx = place(y_, row);
+    const Place dh = place(dh_, row);
     const Place dnorm = place(dnorm_, part);
-    if (ends_.lstm) return backward_cell(row, z, dx, dnorm, moments);
+    if (ends_.lstm) return backward_cell(row, z, dh, dx, dnorm, moments);
     const Place multiplier = ends_.multiply ? place(multiplier_, row) : Place{};
     const Place addend = ends_.add ? place(addend_, row) : Place{};
     const Values sums = sweep(2, [&](const Features& at, const Values& before) {
       Value* u = normalised(z, moments[0], at);
       Value* v = affine(u, 0, at);
-      Value* d = load(dx, at);
+      Value* d = load(dh, at);
       if (ends_.activation != Activation::none)
         d = ir_.CreateFMul(d, derivative(v_, ends_.activation, argument_of(v, multiplier, addend, at)));
       if (ends_.add) store(d, place(daddend_, row), at);
@@ -346,14 +349,14 @@ class NormalisePass {
       }
       add_to_dnorm(dnorm, 0, d, u, at);
       Value* e = ir_.CreateFMul(d, load(gain_, at));
-      store(e, dx, at);
+      store(e, dh, at);
       return Values{ir_.CreateFAdd(before[0], e), v_.multiply_add(e, u, before[1])};
     });
-    finish(z, dx, moments[0], sums[0], sums[1]);
+    finish(z, dh, dx, moments[0], sums[0], sums[1]);
   }
 
-  /// The gradient of h is where that of the first gate is going to be.
-  void backward_cell(Value* row, const Place& z, const Place& dx, const Place& dnorm,
+  /// The gradient of h is where e of the first gate is going to be.
+  void backward_cell(Value* row, const Place& z, const Place& dh, const Place& dx, const Place& dnorm,
                      const std::vector<Moments>& moments) {
     const Place c_before = place(c_before_, row);
     const Place c = place(c_, row);
@@ -365,7 +368,7 @@ class NormalisePass {
         [&](const Features& at, const Values& before) {
           const CellGates gates = gates_of(z, moments, at);
           const CellGradients gradients =
-              gradients_of_cell(v_, gates, ends_.multiply ? load(multiplier, at) : nullptr, load(dx, at),
+              gradients_of_cell(v_, gates, ends_.multiply ? load(multiplier, at) : nullptr, load(dh, at),
                                 {.c_before = load(c_before, at), .c = load(c, at), .dc = load(dc, at)});
           store(gradients.dc_before, dc_before, at);
           Values next;
@@ -373,7 +376,7 @@ class NormalisePass {
             Value* u = normalised(of_group(z, gate), moments[gate], at);
             add_to_dnorm(dnorm, gate, gradients.dz[gate], u, at);
             Value* e = ir_.CreateFMul(gradients.dz[gate], load(of_group(gain_, gate), at));
-            store(e, of_group(dx, gate), at);
+            store(e, of_group(dh, gate), at);
             next.push_back(ir_.CreateFAdd(before[2 * gate], e));
             next.push_back(v_.multiply_add(e, u, before[2 * gate + 1]));
           }
@@ -381,7 +384,8 @@ class NormalisePass {
         },
         1);
     for (std::size_t gate = 0; gate < kGates; ++gate)
-      finish(of_group(z, gate), of_group(dx, gate), moments[gate], sums[2 * gate], sums[2 * gate + 1]);
+      finish(of_group(z, gate), of_group(dh, gate), of_group(dx, gate), moments[gate], sums[2 * gate],
+             sums[2 * gate + 1]);
   }
 
   [[nodiscard]] std::size_t groups() const { return static_cast<std::size_t>(groups_); }
@@ -399,6 +403,7 @@ class NormalisePass {
   Value* epsilon_ = nullptr;
   Value* parts_ = nullptr;
   Matrix y_;
+  Matrix dh_;
   Matrix z_;
   Matrix statistics_;
   Matrix multiplier_;

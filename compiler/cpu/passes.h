@@ -39,6 +39,7 @@ struct Geometry {
   std::shared_ptr<const EdgeRuns> edges;           ///< of an edge bias; null: there is none
   DType dtype;
   DType out_dtype;
+  DType residual_dtype;
   Epilogue epilogue;
   std::optional<CellForm> cell;  ///< where the epilogue is one of an LSTM
   Activation derivative;

@@ -48,7 +48,7 @@ void attach_tables(const Problem& problem, Binary& binary) {
     Entry& entry = binary.entries[i];
     const Config& config = plan[i].config;
     entry.workers = schedules[i].workers();
-    entry.workspace = workspace_of(product, config, schedules[i], counters_in_front);
+    entry.workspace = workspace_of(product, config, entry.threads, schedules[i], counters_in_front);
     entry.tables = image_of(make_tables(product, schedules[i], chunk_shape(product, binary.target, config)),
                             schedules[i].counters);
   }

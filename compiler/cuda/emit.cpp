@@ -64,7 +64,7 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
       "//   target  {}\n",
-      to_string(problem.batch), name(problem.dtype), name(problem.out_dtype), name(problem.math),
+      to_string(problem.batch), name(problem.dtype), name(problem.result_dtype), name(problem.math),
       name(problem.order), target.to_string());
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
@@ -73,7 +73,7 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
 /// One parameter of a kernel, after those that all kernels have.
 struct Parameter {
   Argument argument;
-  std::string_view declaration;  ///< Element: y's; Operand: W's
+  std::string_view declaration;  ///< Element: y's; Residual: the residual's; Operand: W's
   std::string_view member;       ///< of EpilogueArguments in templates/epilogue.cuh
   bool of_product = true;        ///< otherwise no member: what follows the product takes it
 };
@@ -89,7 +89,7 @@ std::vector<Parameter> parameters_of(const Spmm& problem) {
   if (problem.weights() > 1) parameters.push_back({Argument::v, "const Operand*", "v"});
   if (epilogue.glu && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
   if (epilogue.residual)
-    parameters.insert(parameters.end(), {{Argument::residual, "const Element*", "residual"},
+    parameters.insert(parameters.end(), {{Argument::residual, "const Residual*", "residual"},
                                          {Argument::residual_stride, "long long", "residual_stride"}});
   if (epilogue.edge_bias)
     parameters.insert(parameters.end(), {{Argument::edge_gain, "const float*", "edge_gain"},
@@ -157,6 +157,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("scales_rows", problem.epilogue.row_scale);
   members.flag("has_bias", problem.epilogue.bias);
   members.flag("has_residual", problem.epilogue.residual);
+  members.type("Residual", fmt::format("sparsekiln::{}", output_of(problem.result_dtype)));
   members.flag("has_edge_bias", problem.epilogue.edge_bias);
   if (problem.epilogue.edge_bias) members.type("Edges", "EdgeRuns");
   members.flag("lstm", problem.epilogue.lstm);
@@ -191,6 +192,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
     if (parameter.of_product) ends += fmt::format("  ends.{0} = {0};\n", parameter.member);
   }
   declared = replaced(declared, "Element", fmt::format("Config{}::Output::Element", kernel.index));
+  declared = replaced(declared, "Residual", fmt::format("Config{}::Residual::Element", kernel.index));
   declared = replaced(declared, "Operand", fmt::format("Config{}::Element", kernel.index));
   declared += declared_tensor_maps(kernel.tensor_maps);
   if (kernel.takes_tables) declared += fmt::format(", const Table{} table", kernel.index);
@@ -300,13 +302,14 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   validate_table(problem, target, config, instance.chunk);
 }
 
-Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
-                       std::int64_t counters_in_front) {
+Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
+                       const Schedule& schedule, std::int64_t counters_in_front) {
   Workspace workspace;
   if (schedule.counters != 0)
     workspace.bytes_per_tile = std::int64_t{4} * config.rows * problem.weights() * config.merge *
                                problem.block.out * config.tile_n * schedule.partials;
   if (problem.image_alignment != 0) workspace.bytes_of_one = TransposedImages(problem).row_bytes();
+  workspace.sums_of_one = bytes_of_sums(problem, threads);
   // Without counters of its own, too: what it writes must not be where another entry has them.
   if (workspace != Workspace{}) workspace.counter_bytes = counters_in_front;
   return workspace;
@@ -354,7 +357,7 @@ class KernelWriter {
     const Instance instance = instance_of(problem_, target_, range.config);
     Entry entry = entry_of(problem_, range, instance, index());
     entry.workers = schedule.workers();
-    entry.workspace = workspace_of(problem_, range.config, schedule, counters_in_front);
+    entry.workspace = workspace_of(problem_, range.config, instance.threads, schedule, counters_in_front);
     TableFigures figures{schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
     if (problem_.epilogue.edge_bias) figures.features = problem_.out_features();
     tables_.write(index(), make_tables(problem_, schedule, instance.chunk), range.config.table, figures,

@@ -19,9 +19,9 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
-/// The workspace of one entry; nothing where no row is split. `counters_in_front`: counter_bytes of the plan.
-[[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, const Schedule& schedule,
-                                     std::int64_t counters_in_front);
+/// The workspace of one entry with so many threads in a CTA. `counters_in_front`: counter_bytes of the plan.
+[[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
+                                     const Schedule& schedule, std::int64_t counters_in_front);
 
 /// The chunks that the kernel of a config goes through.
 [[nodiscard]] ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config);

@@ -25,7 +25,7 @@ std::int64_t power_in(std::int64_t number) { return number == 0 ? 1 : number & -
 /// Features that the alignment of activations lets a thread read at once, of which a group of `features` has
 /// a multiple.
 std::int64_t aligned_features(const Spmm& problem, std::int64_t features) {
-  const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
+  const auto element = static_cast<std::int64_t>(size_of(problem.result_dtype));
   return std::min(std::clamp<std::int64_t>(problem.alignment, element, 16) / element, power_in(features));
 }
 
@@ -39,6 +39,7 @@ Declarations normalisation_declarations(const Spmm& problem, const Instance& ins
   const Epilogue& ends = *problem.normalisation;
   const std::int64_t features = attached ? problem.block.out : problem.normalised_features();
   Declarations members;
+  members.type("NormOutput", fmt::format("sparsekiln::{}", output_of(problem.result_dtype)));
   members.type("NormActivation", fmt::format("sparsekiln::{}", activation_of(ends.activation)));
   members.number("norm_features", attached ? 0 : features, "that are normalised together; 0: the launch's");
   members.number("norm_piece", aligned_features(problem, features), "of them that a thread reads at once");
@@ -53,6 +54,11 @@ Declarations normalisation_declarations(const Spmm& problem, const Instance& ins
 std::int32_t shared_bytes_with_normalisation(const Instance& instance) {
   const std::int32_t sums = 2 * instance.threads / 32 * kMostRowSums * 4;
   return instance.dynamic_shared_bytes == 0 ? 0 : std::max(instance.dynamic_shared_bytes, sums);
+}
+
+std::int64_t bytes_of_sums(const Spmm& problem, std::int32_t threads) {
+  if (!problem.normalisation) return 0;
+  return problem.bytes_of_sums(row_teams(problem, threads).holds ? 1 : problem.groups_of_sums());
 }
 
 RowTeams row_teams(const Spmm& problem, std::int32_t threads) {

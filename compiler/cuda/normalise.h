@@ -31,4 +31,7 @@ struct RowTeams {
 };
 [[nodiscard]] RowTeams row_teams(const Spmm& problem, std::int32_t threads);
 
+/// Workspace::sums_of_one: registers that hold a row have no need of memory for what becomes of each group.
+[[nodiscard]] std::int64_t bytes_of_sums(const Spmm& problem, std::int32_t threads);
+
 }  // namespace sparsekiln::cuda

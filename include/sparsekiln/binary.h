@@ -70,14 +70,18 @@ inline constexpr Argument kLastArgument = Argument::pair_dy;
 /// The argument that is the distance between the rows of an operand; none where its rows have no gaps.
 [[nodiscard]] std::optional<Argument> stride_of(Argument operand);
 
-/// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile. The
-/// counters come first and take the same number of bytes for every n and every entry of a Binary, so that no
-/// partial sum of one launch overwrites a counter of another. They must be zero before the first launch of a
-/// Binary; every launch leaves them at zero.
+/// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile, then one
+/// for each of the batch. The counters come first and take the same number of bytes for every n and every
+/// entry of a Binary, so that no partial sum of one launch overwrites a counter of another. They must be zero
+/// before the first launch of a Binary; every launch leaves them at zero.
 struct Workspace {
   std::int64_t counter_bytes = 0;   ///< a multiple of 64
   std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
   std::int64_t bytes_of_one = 0;    ///< of each of the batch: activations, packed for one tile, or transposed
+  /// After all of these, for each of the batch: a row of the sums of the product, where they are wider than
+  /// the result that a pass of the launch makes of them. They are then what y is for the product. A multiple
+  /// of 16; 0: y is the caller's.
+  std::int64_t sums_of_one = 0;
   friend bool operator==(const Workspace&, const Workspace&) = default;
 };
 
@@ -181,10 +185,13 @@ struct Entry {
   [[nodiscard]] std::int64_t batch_tiles(std::int64_t n) const {
     return sparsekiln::batch_tiles(n * rows_of_one, tile_n);
   }
-  /// What a launch of this entry with a batch of n needs. Entries for larger n may need less: see
-  /// Binary::workspace_bytes.
-  [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
+  /// Where the sums of the product begin in the workspace of a launch with a batch of n, in bytes.
+  [[nodiscard]] std::int64_t sums_begin(std::int64_t n) const {
     return workspace.counter_bytes + workspace.bytes_per_tile * batch_tiles(n) + workspace.bytes_of_one * n;
+  }
+  /// What such a launch needs of this entry. Entries for larger n may need less: see Binary::workspace_bytes.
+  [[nodiscard]] std::int64_t workspace_bytes(std::int64_t n) const {
+    return sums_begin(n) + workspace.sums_of_one * n;
   }
   friend bool operator==(const Entry&, const Entry&) = default;
 };

@@ -46,7 +46,7 @@ Binary sample() {
                         .box_length = 8,
                         .box_rows = 256,
                         .l2_bytes = 256}};
-  entry.workspace = {64, 4096};
+  entry.workspace = {64, 4096, 32, 128};
   entry.resources.registers = 40;
   binary.entries = {entry, entry};
   binary.entries[0].up_to = 8;
@@ -234,7 +234,7 @@ TEST_CASE("the workspace of n is the most that a batch of n or fewer takes, whic
     for (Entry& entry : binary.entries) {
       entry.up_to = up_to += 1 + below(100);
       entry.tile_n = below(4) == 0 ? 0 : 1 << below(8);
-      entry.workspace = {64 * below(3), below(3) == 0 ? 0 : below(5000)};
+      entry.workspace = {64 * below(3), below(3) == 0 ? 0 : below(5000), 0, 64 * below(3)};
     }
     std::int64_t most = 0;
     std::size_t entry = 0;

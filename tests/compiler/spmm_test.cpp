@@ -69,10 +69,30 @@ TEST_CASE("a product that is normalised ends in its sums, and has a residual whe
   const Spmm gradient(problem);
   CHECK(gradient.epilogue == Epilogue{.residual = true});
   CHECK(gradient.y_features() == problem.in_features());
+  CHECK_FALSE(gradient.has_sums_in_workspace());
   problem.epilogue = parse_epilogue("layer_norm+relu");
   CHECK(Spmm(problem).groups_of_sums() == 1);
   problem.epilogue = parse_epilogue("scale");
   CHECK_FALSE(Spmm(problem).normalisation);
+}
+
+TEST_CASE("the gradient of a product that is normalised has sums of float32, whatever its result") {
+  Problem problem = problem_of(Operation::forward);
+  problem.dtype = problem.out_dtype = DType::bf16;
+  problem.epilogue = parse_epilogue("layer_norm");
+  CHECK(Spmm(problem).out_dtype == DType::bf16);
+  problem.operation = Operation::grad_input;
+  const Spmm gradient(problem);
+  CHECK(gradient.out_dtype == DType::f32);
+  CHECK(gradient.result_dtype == DType::bf16);
+  CHECK(gradient.has_sums_in_workspace());
+  const std::int64_t bytes = gradient.bytes_of_sums(4);
+  CHECK(bytes >= 4 * 4 * problem.in_features());
+  CHECK(bytes < 4 * 4 * problem.in_features() + 64);
+  CHECK(bytes % 64 == 0);
+  problem.out_dtype = DType::f32;
+  CHECK_FALSE(Spmm(problem).has_sums_in_workspace());
+  CHECK(Spmm(problem).bytes_of_sums(4) == 0);
 }
 
 /// 2 × 2 blocks, of which 3 are present.

@@ -49,11 +49,11 @@ struct Counted {
   [[nodiscard]] bool normalises(const cuda::CountedLine& line) const { return line.kernel == passes.back(); }
 };
 
-/// Each row has a team of its own here. One that does not hold it writes what becomes of dx twice, and reads
-/// it and the sums once more; dnorm, too, for each row.
+/// Each row has a team of its own here. One that does not hold it writes what becomes of dh, too, and reads
+/// that and the sums once more; dnorm, too, for each row.
 Bytes needed_bytes(const Spmm& problem, std::int32_t threads, std::int64_t n, std::int64_t parts) {
   const Epilogue& ends = *problem.normalisation;
-  const auto element = static_cast<std::int64_t>(size_of(problem.out_dtype));
+  const auto element = static_cast<std::int64_t>(size_of(problem.result_dtype));
   const std::int64_t groups = problem.groups_of_sums();
   const std::int64_t features = problem.normalised_features();
   const std::int64_t matrix = features * element;
@@ -67,12 +67,14 @@ Bytes needed_bytes(const Spmm& problem, std::int32_t threads, std::int64_t n, st
   const bool activates = ends.activation != Activation::none;
   const cuda::RowTeams teams = cuda::row_teams(problem, threads);
   const std::int64_t dnorm = (teams.holds ? std::min(parts, n) : n) * 2 * groups * state;
+  const std::int64_t dh = features * static_cast<std::int64_t>(size_of(problem.out_dtype));
+  const std::int64_t e = teams.holds ? 0 : n * groups * dh;
   const std::int64_t again = teams.holds ? 0 : n * groups * matrix;
   const std::int64_t vectors = (ends.lstm || ends.multiply || activates ? 2 : 1) * groups * matrix;
-  return {n * (groups * matrix + (ends.lstm ? state : multiplier + addend)) + dnorm + again,
-          n * (groups * matrix + matrix + multiplier + (activates ? addend : 0) +
-               (ends.lstm ? 3 * state : 0) + vectors + teams.warps * statistics) +
-              dnorm + 2 * again};
+  return {n * (groups * matrix + (ends.lstm ? state : multiplier + addend)) + dnorm + e,
+          n * (groups * matrix + dh + multiplier + (activates ? addend : 0) + (ends.lstm ? 3 * state : 0) +
+               vectors + teams.warps * statistics) +
+              dnorm + e + again};
 }
 
 Counted count(const Normalisation& normalisation, BlockShape block, std::int64_t n, DType dtype,

@@ -180,9 +180,11 @@ TEST_CASE("a layer normalisation gives the same bits for any number of threads, 
   const Layout layout = tall();
   const bool on_cpu = Suite::current().on_cpu();
   for (const Operation operation : kOperations)
-    for (const char* const epilogue : {"layer_norm+multiply+add+gelu", "layer_norm+multiply+lstm"})
+    for (const auto& [epilogue, dtype] : {std::pair{"layer_norm+multiply+add+gelu", DType::f32},
+                                          {"layer_norm+multiply+lstm", DType::f32},
+                                          {"layer_norm+multiply+lstm", DType::f16}})
       for (const std::int32_t workers : {1, 8}) {
-        Options options = options_of(operation, epilogue, {16, 16}, 37);
+        Options options = options_of(operation, epilogue, {16, 16}, 37, {.dtype = dtype});
         options.target = Suite::current().target_with(workers);
         const Problem problem = make_problem(layout, options);
         const Kernel kernel = compile(layout, options);
@@ -243,6 +245,78 @@ TEST_CASE("a layer normalisation of a row with an infinity or NaN is NaN in that
         const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
         CHECK_MESSAGE(result.ok, result.first_failure);
       }
+}
+
+namespace {
+
+/// Types of 16 bits: of results that are narrower than what they are made of.
+std::vector<Precision> narrow_precisions() {
+  std::vector<Precision> all = Suite::current().precisions();
+  std::erase_if(all, [](const Precision& one) { return size_of(one.dtype) != 2; });
+  return all;
+}
+
+void fill(const HostActivation& matrix, double value, std::vector<std::byte>& bytes) {
+  for (std::int64_t row = 0; row < matrix.n; ++row)
+    for (std::int64_t i = 0; i < matrix.features; ++i)
+      store(matrix.dtype, value, bytes.data(), matrix.at(row, i));
+}
+
+/// Lets each element of dh be 100 · 100 for each feature of dy.
+void make_dh_large(const Problem& problem, HostInputs& inputs) {
+  fill({problem.dtype, problem.order, inputs.n, problem.out_features(), inputs.x_stride, {}, 0}, 100,
+       inputs.x);
+  const auto elements = static_cast<std::int64_t>(inputs.w.size() / size_of(problem.dtype));
+  for (std::int64_t i = 0; i < elements; ++i) store(problem.dtype, 100, inputs.w.data(), i);
+}
+
+}  // namespace
+
+TEST_CASE("a gradient of a layer normalisation goes through numbers that its result's type cannot hold") {
+  const Layout full = Layout::from_mask(2, 3, std::vector<std::uint8_t>(6, 1));
+  for (const Precision& precision : narrow_precisions())
+    for (const Specialization specialization : {Specialization::baked, Specialization::attached})
+      for (const char* const epilogue : {"layer_norm", "layer_norm+multiply+add+leaky_relu",
+                                         "layer_norm+lstm", "layer_norm+multiply+lstm"}) {
+        Options options = options_of(Operation::grad_input, epilogue, {16, 16}, 5, precision);
+        options.specialization = specialization;
+        const Problem problem = make_problem(full, options);
+        HostInputs inputs = make_inputs(problem, 5, Inputs::random, 5);
+        make_dh_large(problem, inputs);
+        REQUIRE(1e4 * static_cast<double>(problem.out_features()) > element_format(DType::f16).largest);
+        // e is large, too, where its mean is all of it; then dx is small. Otherwise what dh is multiplied by
+        // is.
+        HostNormalisation& normalisation = inputs.normalisation;
+        if (options.epilogue == Epilogue{.residual = true, .layer_norm = true})
+          for (std::int64_t i = 0; i < problem.in_features(); ++i)
+            store(precision.dtype, 1, normalisation.gain.data(), i);
+        else if (options.epilogue.multiply)
+          fill(normalisation.multiplier, 0x1p-10, normalisation.multiplier.bytes);
+        CAPTURE(precision.to_string());
+        CAPTURE(std::string(epilogue));
+        CAPTURE(name(specialization));
+        const CheckResult result = launch_and_check(compile(full, options), problem, inputs);
+        CHECK_MESSAGE(result.ok, result.first_failure);
+      }
+}
+
+TEST_CASE("a gradient of a layer normalisation of a row too long for registers is as exact as any other") {
+  // No CTA has registers for the four gates of so many features.
+  const Layout layout = patterns::random(1, 20, 0.7, 3);
+  for (const Precision& precision : narrow_precisions())
+    for (const char* const epilogue : {"layer_norm+multiply+add+relu", "layer_norm+multiply+lstm"}) {
+      const Options options = options_of(Operation::grad_input, epilogue, {16, 128}, 3, precision);
+      const Problem problem = make_problem(layout, options);
+      const Kernel kernel = compile(layout, options);
+      const Workspace& workspace = kernel.binary().entries.front().workspace;
+      const std::int64_t groups = options.epilogue.lstm ? 4 : 1;
+      CHECK(workspace.sums_of_one == 4 * groups * problem.in_features());
+      CAPTURE(precision.to_string());
+      CAPTURE(std::string(epilogue));
+      const CheckResult result =
+          launch_and_check(kernel, problem, make_inputs(problem, 3, Inputs::random, 5), 16);
+      CHECK_MESSAGE(result.ok, result.first_failure);
+    }
 }
 
 namespace {

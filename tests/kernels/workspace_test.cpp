@@ -242,6 +242,37 @@ TEST_CASE("one workspace serves images of every batch, of entries that split row
   if (!Suite::current().on_cpu()) CHECK(mixed == 4);  // otherwise this tests little
 }
 
+TEST_CASE("one workspace serves every batch of gradients whose sums are in it, after counters of any entry") {
+  const Layout layout = patterns::random(40, 3, 0.8, 7);
+  for (const char* const epilogue : {"layer_norm+multiply+add+relu+residual", "layer_norm+lstm"})
+    for (const Specialization specialization : {Specialization::baked, Specialization::attached}) {
+      Options options = split_options({16, 16}, Batch::up_to(130), {.dtype = DType::f16});
+      options.operation = Operation::grad_input;
+      options.epilogue = parse_epilogue(epilogue);
+      options.specialization = specialization;
+      const Kernel kernel = compile(layout, options);
+      const Problem problem = make_problem(layout, options);
+      CAPTURE(std::string(epilogue));
+      CAPTURE(name(specialization));
+      const auto& entries = kernel.binary().entries;
+      CHECK(std::all_of(entries.begin(), entries.end(),
+                        [](const Entry& entry) { return entry.workspace.sums_of_one > 0; }));
+      CHECK(kernel.workspace_counter_bytes() > 0);  // else no row is split, and this tests little
+      GuardedWorkspace workspace(kernel, kernel.workspace_bytes(130));
+      for (const std::int64_t n : {1, 130, 1, 40, 3, 130}) {
+        CAPTURE(n);
+        const HostInputs inputs = make_inputs(problem, n, Inputs::random, 3);
+        PoisonedOutput output(problem, n);
+        output.hold(inputs);
+        launch(kernel, problem, inputs, output, workspace.bytes());
+        const CheckResult check_result =
+            check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
+        CHECK_MESSAGE(check_result.ok, check_result.first_failure);
+        CHECK(workspace.guard_holds());
+      }
+    }
+}
+
 TEST_CASE("a workspace that is a byte too small, or has no stated size, is refused with a reason") {
   const Options options = split_options({32, 32}, Batch::up_to(258));
   const Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), options);

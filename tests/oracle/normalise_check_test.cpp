@@ -48,6 +48,8 @@ enum class Fault : std::uint8_t {
   dnorm_of_the_next_part,
   dmultiplier_of_u,
   dc_left_out,
+  dh_rounded,
+  e_rounded,
 };
 
 /// 4 × 4 blocks, with an empty block row and an empty column: a group of four gates has zeros alone.
@@ -86,11 +88,14 @@ class Kernel {
       if (fault_ == Fault::row_skipped && n == 3) continue;
       std::vector<float> row;
       const auto width = static_cast<std::size_t>(product_.out_features());
-      for (std::size_t i = 0; i < width; ++i)
-        row.push_back(
-            stored(static_cast<float>(sums.y[static_cast<std::size_t>(n) * width + i]) +
-                   (ends_.residual && fault_ != Fault::residual_left_out ? of(inputs_.residual, n, i) : 0)));
-      (product_.operation == Operation::forward ? forward(n, row) : backward(n, row));
+      const bool forwards = product_.operation == Operation::forward;
+      for (std::size_t i = 0; i < width; ++i) {
+        const float sum =
+            static_cast<float>(sums.y[static_cast<std::size_t>(n) * width + i]) +
+            (ends_.residual && fault_ != Fault::residual_left_out ? of(inputs_.residual, n, i) : 0);
+        row.push_back(forwards || fault_ == Fault::dh_rounded ? stored(sum) : sum);
+      }
+      (forwards ? forward(n, row) : backward(n, row));
     }
   }
 
@@ -252,7 +257,8 @@ class Kernel {
       const float e_mean = fault_ == Fault::mean_of_e_left_out ? 0 : e_sum / count;
       const float product_mean = fault_ == Fault::mean_of_products_left_out ? 0 : product_sum / count;
       for (std::size_t i = group * features_; i < (group + 1) * features_; ++i) {
-        const float rest = stored(dv[i] * gain(i)) - e_mean - u[i] * product_mean;
+        const float e = dv[i] * gain(i);
+        const float rest = (fault_ == Fault::e_rounded ? stored(e) : e) - e_mean - u[i] * product_mean;
         put(output_, n, i, fault_ == Fault::not_divided ? rest : rest * inverse[i]);
       }
     }
@@ -370,6 +376,19 @@ TEST_CASE("the gradient of a layer normalisation with any one fault is found") {
         HostInputs inputs = inputs_of(problem);
         take_parts(problem, inputs, 3);
         CHECK_FALSE(judge(problem, inputs, fault).ok);
+      }
+}
+
+TEST_CASE("a gradient of a layer normalisation that is rounded to 16 bits before it is finished is found") {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const char* const epilogue :
+         {"layer_norm", "layer_norm+multiply+add+relu+residual", "layer_norm+multiply+lstm+residual"})
+      for (const Fault fault : {Fault::dh_rounded, Fault::e_rounded}) {
+        const Problem problem = sample(Operation::grad_input, epilogue, dtype);
+        CAPTURE(name(dtype));
+        CAPTURE(epilogue);
+        CAPTURE(static_cast<int>(fault));
+        CHECK_FALSE(judge(problem, inputs_of(problem), fault).ok);
       }
 }
 

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import sparsekiln  # noqa: E402
+from sparsekiln.torch import normalised_products as products  # noqa: E402
 from sparsekiln.torch import lstm_cell, normalised_linear, normalised_lstm_cell  # noqa: E402
 
 N, INPUTS, UNITS, BLOCK = 9, 48, 32, 16
@@ -104,6 +105,59 @@ def test_the_gates_of_a_normalised_cell_are_normalised_one_by_one(multiplies, dt
     g = g.tanh() if mask is None else g.tanh() * mask.double()
     state = f.sigmoid() * state + i.sigmoid() * g
     assert_alike([h, c], [o.sigmoid() * state.tanh(), state], [*inputs, values], exact, LEAST[dtype])
+
+
+HALVES = {torch.float16: 2**-11, torch.bfloat16: 2**-8}  #: unit roundoffs
+
+
+def assert_rounded(found, wanted, dtype):
+    """Element by element: errors of float32 in sums of few terms, and one rounding where the result is narrower."""
+    exact = 1e-5 * wanted.abs().max()
+    assert found.dtype == dtype and found.isfinite().all()
+    assert ((found.double() - wanted).abs() <= exact + HALVES.get(dtype, 0) * wanted.abs()).all()
+
+
+@pytest.mark.parametrize("cell", [False, True])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_gradients_of_16_bits_are_rounded_once_and_those_of_float32_not_at_all(dtype, cell):
+    torch.manual_seed(0)
+    groups = 4 if cell else 1
+    weight, values = bsr(UNITS, INPUTS, dtype)
+    above = products.blocks_of(weight.crow_indices(), weight.col_indices(), values.detach(), INPUTS)
+    dy, residual, multiplier, addend = (one.detach() for one in leaves(dtype, (N, UNITS), *[(N, INPUTS)] * 3))
+    z, gain, bias = (one.detach() for one in leaves(dtype, (N, groups * INPUTS), *[(groups * INPUTS,)] * 2))
+    c_before, dc = torch.randn(2, N, INPUTS)
+    moments = [(one.mean(1), (one.var(1, correction=0) + 1e-5).rsqrt()) for one in z.double().chunk(groups, 1)]
+    statistics = torch.stack([one for both in moments for one in both], 1).float()
+
+    exact = doubled([z, gain, bias, multiplier, addend, c_before])
+    of_z, of_gain, of_bias, of_multiplier, of_addend, state = exact
+    u = torch.nn.functional.layer_norm(of_z.unflatten(1, (groups, INPUTS)), (INPUTS,)).flatten(1)
+    v = u * of_gain + of_bias
+    if cell:
+        i, f, g, o = v.chunk(4, 1)
+        c = f.sigmoid() * state + i.sigmoid() * g.tanh() * multiplier.double()
+        y = o.sigmoid() * c.tanh()
+    else:
+        c, y = torch.zeros(()), torch.nn.functional.gelu(v * of_multiplier + of_addend)
+    dh = dy.double() @ dense_of(weight, values.detach().double()) + residual.double()
+    ((y * dh).sum() + (c * dc if cell else c).sum()).backward()
+
+    epilogue = "layer_norm+multiply+lstm" if cell else "layer_norm+multiply+add+gelu"
+    norm = products.Norm(epilogue, gain, bias, z, statistics, multiplier, None if cell else addend)
+    dx, dnorm = torch.empty_like(z), torch.zeros(3, 2 * groups * INPUTS)
+    found = {name: torch.empty_like(multiplier) for name in ("dmultiplier", "daddend")}
+    if cell:
+        found = {"c_before": c_before, "c": c.detach().float(), "dc": dc, "dc_before": torch.empty_like(dc)}
+    products.backward(above, dy, dx, norm, dnorm, residual, **found)
+    for one, wanted in zip(dnorm.sum(0).chunk(2), (of_gain.grad, of_bias.grad)):
+        assert_rounded(one, wanted, torch.float32)
+    assert_rounded(dx, of_z.grad, dtype)
+    if cell:
+        assert_rounded(found["dc_before"], state.grad, torch.float32)
+    else:
+        assert_rounded(found["dmultiplier"], of_multiplier.grad, dtype)
+        assert_rounded(found["daddend"], of_addend.grad, dtype)
 
 
 def test_gradients_are_those_of_finite_differences():

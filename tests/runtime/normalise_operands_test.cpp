@@ -135,6 +135,7 @@ TEST_CASE("the gradient of a layer normalisation is launched with what it adds t
   CHECK(launch.y == operands.dx.data);
   CHECK(launch.residual == operands.residual.data);
   CHECK(launch.normalisation.y.data == operands.dx.data);
+  CHECK(launch.normalisation.dh.data == operands.dx.data);
   CHECK(launch.normalisation.dmultiplier.data == operands.dmultiplier.data);
   CHECK(launch.normalisation.daddend.data == operands.daddend.data);
   CHECK(launch.normalisation.dnorm.data == operands.dnorm.data);
