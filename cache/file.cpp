@@ -2,16 +2,11 @@
 
 #include <cerrno>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 namespace sparsekiln::cache {
-
-// O_NONBLOCK: opening a pipe must not wait for its other end.
-const int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-const int kCreateFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
 
 namespace {
 
@@ -23,7 +18,7 @@ class Temporary {
   Temporary(int folder, const std::string& name) : folder_(folder) {
     for (int attempt = 0; attempt < 8 && !file_.open(); ++attempt) {
       name_ = temporary_name(name);
-      file_ = Descriptor(::openat(folder_, name_.c_str(), kCreateFlags, kFileMode));
+      file_ = open_file(folder_, name_, kCreateFlags, kFileMode);
       if (!file_.open() && errno != EEXIST) break;
     }
     error_ = file_.open() ? 0 : errno;
@@ -39,8 +34,7 @@ class Temporary {
   [[nodiscard]] int write(std::span<const std::byte> bytes) {
     if (error_ != 0) return error_;
     if (const int error = write_all(file_.get(), bytes); error != 0) return error;
-    // NFS reports a full disk only now. After EINTR, Linux has closed the file all the same.
-    return ::close(file_.release()) == 0 || errno == EINTR ? 0 : errno;
+    return file_.close();
   }
 
   [[nodiscard]] int publish_as(const std::string& name) {
@@ -66,10 +60,6 @@ timespec to_timespec(Stamp stamp) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 std::string random_word() {
   std::uint64_t random = 0;
   // Random rather than the process id, which two machines that share a folder may both have. If two names are
@@ -80,29 +70,6 @@ std::string random_word() {
 }
 
 std::string temporary_name(std::string_view name) { return fmt::format("{}.{}.tmp", name, random_word()); }
-
-int read_into(int file, std::vector<std::byte>& bytes) {
-  std::size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = ::read(file, bytes.data() + filled, bytes.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno;
-    if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  bytes.resize(filled);
-  return 0;
-}
-
-int write_all(int file, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
 
 int replace_file(int folder, const std::string& name, std::span<const std::byte> bytes) {
   Temporary temporary(folder, name);

@@ -6,10 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <sys/stat.h>
+
+#include "system/file.h"
 
 namespace sparsekiln::cache {
 
@@ -17,31 +17,10 @@ namespace sparsekiln::cache {
 using WallClock = std::chrono::system_clock;
 using Stamp = WallClock::time_point;
 
-/// An open file descriptor; closes itself.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool open() const { return fd_ >= 0; }
-  /// Gives the descriptor to the caller, who must close it.
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
-
 /// How the store opens files that exist: never through a link, and never waiting for the other end of a pipe.
-extern const int kReadFlags;
+inline constexpr int kReadFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK;
 /// How it creates files that must not exist yet.
-extern const int kCreateFlags;
+inline constexpr int kCreateFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
 /// Only their owner may read or write files of the store.
 inline constexpr mode_t kFileMode = 0600;
 
@@ -50,10 +29,6 @@ inline constexpr mode_t kFileMode = 0600;
 /// A unique name next to `name`: `name`, 64 random bits, ".tmp".
 [[nodiscard]] std::string temporary_name(std::string_view name);
 
-/// Fills `bytes` from a file and shortens them to the size of the file. Returns 0 or errno.
-[[nodiscard]] int read_into(int file, std::vector<std::byte>& bytes);
-/// Writes all of `bytes`. Returns 0 or errno.
-[[nodiscard]] int write_all(int file, std::span<const std::byte> bytes);
 /// Gives `name` in an open folder exactly these bytes, atomically for every reader: a temporary file next to
 /// it is written, closed and renamed. Returns 0, or the errno of what failed first; leaves no other file.
 [[nodiscard]] int replace_file(int folder, const std::string& name, std::span<const std::byte> bytes);

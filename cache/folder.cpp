@@ -128,7 +128,7 @@ std::optional<Folder::Found> Folder::read(const std::string& name) const {
 
   Found found;
   struct stat status{};
-  found.file = Descriptor(::openat(shard.get(), name.c_str(), kReadFlags));
+  found.file = open_file(shard.get(), name, kReadFlags);
   if (found.file.open()) {
     if (::fstat(found.file.get(), &status) != 0)
       fail("cannot read the cache entry", file(name), reason(errno));

@@ -1,9 +1,7 @@
 #include "cache/http.h"
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -12,6 +10,8 @@
 #include <curl/curl.h>
 #include <dlfcn.h>
 #include <unistd.h>
+
+#include "system/signals_as_errors.h"
 
 namespace sparsekiln::cache {
 namespace {
@@ -104,32 +104,6 @@ std::size_t give(char* to, std::size_t size, std::size_t count, void* user) {
 /// How often a request that waits looks whether it is cancelled.
 constexpr std::chrono::milliseconds kLook{20};
 
-/// While this exists, a connection that the other side has closed does not end the process: TLS libraries
-/// write to sockets without saying that they want no SIGPIPE.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-  }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-  ~NoSigpipe() {
-    constexpr timespec kNow{};
-    if (!was_pending_) sigtimedwait(&set_, nullptr, &kNow);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-  bool was_pending_ = false;
-};
-
 class CurlClient final : public HttpClient {
  public:
   CurlClient(const CurlApi& api, std::string authorities) : api_(api), authorities_(std::move(authorities)) {}
@@ -183,7 +157,8 @@ class CurlClient final : public HttpClient {
   template <class SetUp>
   void request(HttpAnswer& answer, const std::string& url, std::chrono::milliseconds patience,
                const std::atomic<bool>* cancelled, SetUp set_up) {
-    const NoSigpipe no_sigpipe;
+    // TLS libraries write to sockets without saying that they want no SIGPIPE.
+    const SignalsAsErrors signals_as_errors;
     const Line line = take_line();
     if (line.easy == nullptr || line.multi == nullptr) {
       answer.problem = "libcurl has no memory";

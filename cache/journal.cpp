@@ -56,9 +56,7 @@ void Journal::append(std::string_view line) {
   if (!file_.open()) {
     try {
       const Descriptor shard = folder_.open_shard(name_, true);
-      file_ =
-          Descriptor(::openat(shard.get(), name_.c_str(),
-                              O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, kFileMode));
+      file_ = open_file(shard.get(), name_, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, kFileMode);
     } catch (const Error&) {
     }
     struct stat status{};

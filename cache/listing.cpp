@@ -60,7 +60,7 @@ File file_of(const Folder& folder, std::string shard, const std::string& name, c
 std::vector<std::byte> read_head(const Folder& folder, const File& file, std::size_t size) {
   const Descriptor shard = folder.open_shard(file.name, false);
   if (!shard.open()) return {};
-  const Descriptor opened(::openat(shard.get(), file.name.c_str(), kReadFlags));
+  const Descriptor opened = open_file(shard.get(), file.name, kReadFlags);
   std::vector<std::byte> bytes(std::min<std::uintmax_t>(size, file.bytes));
   if (!opened.open() || read_into(opened.get(), bytes) != 0) bytes.clear();
   return bytes;

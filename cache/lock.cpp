@@ -95,7 +95,7 @@ std::optional<Seen> look(int folder, const std::string& file) {
   struct stat status{};
   if (::fstatat(folder, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
   Seen seen{{}, status.st_dev, status.st_ino};
-  const Descriptor opened(::openat(folder, file.c_str(), kReadFlags));
+  const Descriptor opened = open_file(folder, file, kReadFlags);
   std::vector<std::byte> bytes(kLongestLock);
   if (opened.open() && read_into(opened.get(), bytes) == 0)
     seen.text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -105,7 +105,7 @@ std::optional<Seen> look(int folder, const std::string& file) {
 enum class Attempt { taken, busy, impossible };
 
 Attempt create(int folder, const std::string& file, const std::string& text) {
-  Descriptor lock(::openat(folder, file.c_str(), kCreateFlags, kFileMode));
+  Descriptor lock = open_file(folder, file, kCreateFlags, kFileMode);
   if (!lock.open()) return errno == EEXIST ? Attempt::busy : Attempt::impossible;
   const int error = write_all(lock.get(), std::as_bytes(std::span(text.data(), text.size())));
   if (error == 0) return Attempt::taken;

@@ -46,7 +46,7 @@ class Temporary {
   explicit Temporary(const fs::path& beside) : shown_(beside) {
     for (int attempt = 0; attempt < 8 && !file_.open(); ++attempt) {
       name_ = temporary_name(beside.string());
-      file_ = Descriptor(::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0664));
+      file_ = open_file(name_, O_WRONLY | O_CREAT | O_EXCL, 0664);
       if (!file_.open() && errno != EEXIST) break;
     }
     if (file_.open()) return;
@@ -67,7 +67,7 @@ class Temporary {
   /// A pack takes long to make and is copied to other machines: it must be on the disk when its name appears.
   void rename() {
     if (::fsync(file_.get()) != 0) fail_to_write(shown_, reason(errno));
-    if (::close(file_.release()) != 0 && errno != EINTR) fail_to_write(shown_, reason(errno));
+    if (const int error = file_.close(); error != 0) fail_to_write(shown_, reason(error));
     if (::rename(name_.c_str(), shown_.c_str()) != 0) fail_to_write(shown_, reason(errno));
     name_.clear();
   }
@@ -91,7 +91,7 @@ std::shared_ptr<const Pack> Pack::open(const fs::path& file) { return std::share
 
 Pack::Pack(fs::path file) : file_(std::move(file)) {
   // O_NONBLOCK: opening a pipe must not wait for its other end.
-  const Descriptor descriptor(::open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor descriptor = open_file(file_, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   if (!descriptor.open() || ::fstat(descriptor.get(), &status) != 0) refuse(file_, reason(errno));
   check_mode(file_, status);
@@ -157,7 +157,7 @@ void check_pack_can_be_written(const fs::path& file) {
   struct stat status{};
   if (::stat(file.c_str(), &status) == 0) {
     if (!S_ISREG(status.st_mode)) fail_to_write(file, "it exists and is not a regular file");
-    const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    const Descriptor descriptor = open_file(file, O_RDONLY | O_NONBLOCK);
     std::array<std::byte, 8> begin{};
     const ssize_t got = descriptor.open() ? ::read(descriptor.get(), begin.data(), begin.size()) : -1;
     if (got < 0) fail_to_write(file, reason(errno));

@@ -59,7 +59,7 @@ void check_mode(const fs::path& path, const struct stat& status) {
 
 /// Up to `most` bytes from the beginning of a regular file; empty if there is none.
 std::optional<std::vector<std::byte>> read_beginning(const fs::path& file, std::size_t most) {
-  const Descriptor opened(::open(file.c_str(), kReadFlags));
+  const Descriptor opened = open_file(file, kReadFlags);
   if (!opened.open() && errno == EACCES)
     refuse(file, "its mode does not let this user read it; chmod a+r it");
   struct stat status{};

@@ -72,7 +72,7 @@ const unsigned char* data_of(std::span<const std::byte> bytes) {
 
 /// Its whole text, and whether others may read it.
 std::string read_own(const std::filesystem::path& file, bool& is_private) {
-  const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const Descriptor descriptor = open_file(file, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   if (!descriptor.open() || ::fstat(descriptor.get(), &status) != 0) refuse(file, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(file, "it is not a file");
@@ -85,11 +85,15 @@ std::string read_own(const std::filesystem::path& file, bool& is_private) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// Leaves no file where it fails.
 void write_new(const std::filesystem::path& file, const std::string& text, mode_t mode) {
-  const Descriptor descriptor(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  Descriptor descriptor = open_file(file, O_WRONLY | O_CREAT | O_EXCL, mode);
   if (!descriptor.open()) refuse(file, std::strerror(errno));
-  if (write_all(descriptor.get(), std::as_bytes(std::span(text.data(), text.size()))) != 0)
-    refuse(file, "it could not be written");
+  int error = write_all(descriptor.get(), std::as_bytes(std::span(text)));
+  if (error == 0) error = descriptor.close();
+  if (error == 0) return;
+  ::unlink(file.c_str());
+  refuse(file, std::strerror(error));
 }
 
 }  // namespace

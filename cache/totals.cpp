@@ -46,7 +46,7 @@ std::optional<Counters> parse_line(std::string_view line) {
 }
 
 std::string read_text(int root) {
-  const Descriptor file(::openat(root, kName, kReadFlags));
+  const Descriptor file = open_file(root, kName, kReadFlags);
   struct stat status{};
   if (!file.open() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   std::vector<std::byte> bytes(std::min(static_cast<std::size_t>(status.st_size), kLargest));
@@ -84,9 +84,11 @@ Counters sum_totals(std::string_view text) {
 void append_totals(const Folder& folder, const Counters& counters) {
   const Descriptor root = folder.open_root(false);
   if (!root.open()) return;
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  const Descriptor file(::openat(root.get(), kName, kFlags, kFileMode));
-  if (file.open()) static_cast<void>(write_all(file.get(), bytes_of(line_of(counters))));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK;
+  const Descriptor file = open_file(root.get(), kName, kFlags, kFileMode);
+  struct stat status{};
+  if (!file.open() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  static_cast<void>(write_all(file.get(), bytes_of(line_of(counters))));
 }
 
 Counters read_totals(const Folder& folder) {

@@ -83,8 +83,8 @@ bool unchanged(int folder, const File& file) {
 void mark_trimmed(const Folder& folder, Stamp now) {
   const Descriptor root = folder.open_root(false);
   if (!root.open()) return;
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  const Descriptor stamp(::openat(root.get(), kStampFile, kFlags, kFileMode));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK;
+  const Descriptor stamp = open_file(root.get(), kStampFile, kFlags, kFileMode);
   if (stamp.open()) set_stamp(stamp.get(), now);
 }
 

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/file.h"
+#include "system/file.h"
 
 namespace sparsekiln {
 namespace {
@@ -65,7 +65,7 @@ class Process {
 struct Child {
   std::size_t index = 0;
   Process process;
-  cache::Descriptor pipe;  ///< open until the child has closed its end
+  Descriptor pipe;  ///< open until the child has closed its end
   Clock::time_point begin;
   std::vector<std::byte> written;
 };
@@ -94,7 +94,7 @@ double ms_since(Clock::time_point begin) {
   } catch (...) {
     threw("an exception of no known type");
   }
-  const bool sent = cache::write_all(pipe, std::span(&kind, 1)) == 0 && cache::write_all(pipe, bytes) == 0;
+  const bool sent = write_all(pipe, std::span(&kind, 1)) == 0 && write_all(pipe, bytes) == 0;
   ::_exit(sent ? 0 : 1);  // nothing of the parent's is flushed or destroyed
 }
 
@@ -106,8 +106,8 @@ std::optional<Child> begin(const std::function<std::vector<std::byte>(std::size_
     why = fmt::format("there is no pipe for it: {}", std::generic_category().message(errno));
     return std::nullopt;
   }
-  cache::Descriptor reading(ends[0]);
-  cache::Descriptor writing(ends[1]);
+  Descriptor reading(ends[0]);
+  Descriptor writing(ends[1]);
   const pid_t parent = ::getpid();
   const pid_t process = ::fork();
   if (process == 0) serve(work, index, parent, writing.get());
@@ -154,7 +154,7 @@ Isolated conclude(Child& child, int status) {
 
 /// How it ended; nothing while it runs.
 std::optional<Isolated> look(Child& child, std::chrono::milliseconds limit) {
-  if (child.pipe.open() && !drain(child)) child.pipe = cache::Descriptor();
+  if (child.pipe.open() && !drain(child)) child.pipe = Descriptor();
   if (!child.pipe.open())
     if (const auto status = child.process.ended()) return conclude(child, *status);
   if (Clock::now() - child.begin <= limit) return std::nullopt;

@@ -14,12 +14,13 @@ import sys
 _MAY_INCLUDE = {
     "include": set(),
     "templates": set(),
-    "cache": set(),
-    "compiler": {"templates"},
+    "system": set(),
+    "cache": {"system"},
+    "compiler": {"system", "templates"},
     "autotune": {"compiler", "cache"},
     "oracle": {"compiler"},
-    "runtime": {"oracle", "autotune", "compiler", "cache"},
-    "tools": {"runtime", "oracle", "autotune", "compiler", "cache", "templates"},
+    "runtime": {"oracle", "autotune", "compiler", "cache", "system"},
+    "tools": {"runtime", "oracle", "autotune", "compiler", "cache", "system", "templates"},
     "emulator": set(),
     "examples": set(),
     "python": {"tools"},
@@ -31,7 +32,7 @@ _SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
     *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md CHANGELOG.md LICENSE .clang-format .gitignore .ci".split()),
-    *("include compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs packaging".split()),
+    *("include system compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs packaging".split()),
 }
 _LONGEST = 700
 _BY_PROGRAMS = ("tests/emulator/triton/ptx/", "docs/examples/", "docs/plots/")  # not for people to read

@@ -14,9 +14,9 @@ import tokenize
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Folders and files whose words have been gone through.
 _CHECKED = (
-    "include compiler runtime autotune oracle tools templates cache emulator docs README.md ARCHITECTURE.md CHANGELOG.md dev bench examples "
+    "include system compiler runtime autotune oracle tools templates cache emulator docs README.md ARCHITECTURE.md CHANGELOG.md dev bench examples "
     "packaging python tests/autotune tests/bench tests/cache tests/cli tests/compiler tests/conformance tests/counters tests/emulator "
-    "tests/faults tests/fuzz tests/gpu tests/kernels tests/mutations tests/oracle tests/packaging tests/python tests/runtime "
+    "tests/faults tests/fuzz tests/gpu tests/kernels tests/mutations tests/oracle tests/packaging tests/python tests/runtime tests/system "
     "tests/check_tree.py tests/check_tree_test.py tests/code_sections.py tests/code_sections_test.py"
 ).split()
 # A word, and what to write instead.

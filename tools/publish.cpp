@@ -9,7 +9,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
-#include <unistd.h>
+
+#include "system/file.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -40,20 +41,11 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-void write_all(const fs::path& file, std::span<const std::byte> bytes, const fs::path& shown) {
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) fail(shown, std::strerror(errno));
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const std::string why = std::strerror(errno);
-      ::close(fd);
-      fail(shown, why);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  if (::close(fd) != 0) fail(shown, std::strerror(errno));
+void write(const fs::path& path, std::span<const std::byte> bytes, const fs::path& shown) {
+  Descriptor file = open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+  if (!file.open()) fail(shown, std::strerror(errno));
+  if (const int error = write_all(file.get(), bytes); error != 0) fail(shown, std::strerror(error));
+  if (const int error = file.close(); error != 0) fail(shown, std::strerror(error));
 }
 
 void rename_to(const fs::path& from, const fs::path& to) {
@@ -97,8 +89,7 @@ void publish_folder(const fs::path& folder, const std::vector<NamedBytes>& files
   const fs::path made = make_folders(folder);
   try {
     const TemporaryFolder temporary(folder, folder);
-    for (const NamedBytes& file : files)
-      write_all(temporary.path() / file.name, file.bytes, folder / file.name);
+    for (const NamedBytes& file : files) write(temporary.path() / file.name, file.bytes, folder / file.name);
     move_files(temporary.path(), folder, files);
   } catch (...) {
     std::error_code ignored;

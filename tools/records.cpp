@@ -1,8 +1,6 @@
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +9,7 @@
 
 #include "autotune/record_json.h"
 #include "cache/store.h"
+#include "compiler/layout_file/disk.h"
 #include "runtime/records.h"
 #include "runtime/stores.h"
 #include "tools/command.h"
@@ -30,24 +29,11 @@ std::vector<Record> records_of(const std::filesystem::path& cache_dir) {
   return std::filesystem::exists(folder) ? stored_records(folder) : std::vector<Record>{};
 }
 
-/// All at once, or not at all.
-void write(const std::filesystem::path& file, const std::vector<Record>& records) {
-  std::filesystem::path temporary = file;
-  temporary += ".tmp";
-  std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
-  for (const Record& record : records) stream << to_json(record) << '\n';
-  stream.close();
-  std::error_code error;
-  if (stream) std::filesystem::rename(temporary, file, error);
-  if (stream && !error) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  throw Error(ErrorKind::io, fmt::format("{}: cannot be written", printable(file.string())));
-}
-
 Answer export_records(const RecordsArguments& arguments) {
   const std::vector<Record> records = records_of(arguments.cache_dir);
-  write(arguments.file, records);
+  layout_file::replace_file(arguments.file, [&](const layout_file::Sink& write) {
+    for (const Record& record : records) write(to_json(record) + '\n');
+  });
   Answer answer;
   answer.json = {{"records", records.size()}, {"file", arguments.file.string()}};
   answer.text = fmt::format("wrote {} records to {}\n", records.size(), printable(arguments.file.string()));

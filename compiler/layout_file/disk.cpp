@@ -8,13 +8,15 @@
 #include <cerrno>
 #include <cstddef>
 #include <new>
+#include <span>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
+
+#include "system/file.h"
 
 namespace sparsekiln::layout_file {
 
@@ -27,25 +29,6 @@ std::string reason(int error) { return std::generic_category().message(error); }
 [[noreturn]] void fail(std::string_view verb, const fs::path& file, std::string_view why) {
   throw Error(ErrorKind::io, fmt::format("cannot {} '{}': {}", verb, printable(file.string()), why));
 }
-
-/// Owns an open file.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { static_cast<void>(close()); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] int number() const { return number_; }
-  /// Zero or the error number: a full disk may only show here.
-  [[nodiscard]] int close() {
-    const int number = std::exchange(number_, -1);
-    return number < 0 || ::close(number) == 0 ? 0 : errno;
-  }
-
- private:
-  int number_;
-};
 
 /// A new file beside `target` that goes away unless it is published.
 class Temporary {
@@ -65,8 +48,7 @@ class Temporary {
   void publish() {
     flush();
     // Without this, a machine that stops may be left with the new name and none of the bytes.
-    if (::fsync(file_.number()) != 0 && errno != EINVAL && errno != EROFS)
-      fail("write", target_, reason(errno));
+    if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) fail("write", target_, reason(errno));
     if (const int error = file_.close(); error != 0) fail("write", target_, reason(error));
     if (::rename(path_.c_str(), target_.c_str()) != 0) fail("write", target_, reason(errno));
     path_.clear();
@@ -76,12 +58,12 @@ class Temporary {
   static constexpr std::size_t kBufferBytes = 1 << 16;
 
   /// Tries names until one is free, so that writers beside us, or what a killed one left, do no harm.
-  int create() {
+  Descriptor create() {
     for (int attempt = 0; attempt < 1000; ++attempt) {
       path_ = target_.parent_path() /
               fmt::format(".{}.{}-{}.tmp", target_.filename().string().substr(0, 128), ::getpid(), attempt);
-      const int number = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (number >= 0) return number;
+      Descriptor file = open_file(path_, O_WRONLY | O_CREAT | O_EXCL, 0666);
+      if (file.open()) return file;
       if (errno != EEXIST) break;
     }
     const int error = errno;
@@ -90,13 +72,8 @@ class Temporary {
   }
 
   void flush() {
-    std::string_view rest = buffer_;
-    while (!rest.empty()) {
-      const auto written = ::write(file_.number(), rest.data(), rest.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail("write", target_, reason(errno));
-      rest.remove_prefix(static_cast<std::size_t>(written));
-    }
+    const int error = write_all(file_.get(), std::as_bytes(std::span(buffer_)));
+    if (error != 0) fail("write", target_, reason(error));
     buffer_.clear();
   }
 
@@ -110,10 +87,10 @@ class Temporary {
 
 std::string read_file(const fs::path& file) {
   // Without O_NONBLOCK, opening a pipe without a writer would block.
-  const Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (descriptor.number() < 0) fail("read", file, reason(errno));
+  const Descriptor descriptor = open_file(file, O_RDONLY | O_NONBLOCK);
+  if (!descriptor.open()) fail("read", file, reason(errno));
   struct stat status{};
-  if (::fstat(descriptor.number(), &status) != 0) fail("read", file, reason(errno));
+  if (::fstat(descriptor.get(), &status) != 0) fail("read", file, reason(errno));
   if (S_ISDIR(status.st_mode)) fail("read", file, reason(EISDIR));
   if (!S_ISREG(status.st_mode)) fail("read", file, "it is no regular file; a copy of it in one can be read");
   const auto refuse_if_large = [&](std::size_t size) {
@@ -130,7 +107,7 @@ std::string read_file(const fs::path& file) {
     bytes.resize(static_cast<std::size_t>(status.st_size) + 1);
     for (;;) {
       if (size == bytes.size()) bytes.resize(2 * bytes.size());
-      const auto got = ::read(descriptor.number(), bytes.data() + size, bytes.size() - size);
+      const auto got = ::read(descriptor.get(), bytes.data() + size, bytes.size() - size);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) fail("read", file, reason(errno));
       if (got == 0) break;

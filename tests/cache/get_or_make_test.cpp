@@ -27,8 +27,8 @@ const Limits kImpatient{.caps = Caps{}, .patience = {50ms, 20ms}};
 
 /// Notes that something was made, over processes.
 void note(const fs::path& path) {
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  static_cast<void>(write_all(file.get(), bytes_of("x")));
+  const sparsekiln::Descriptor file = sparsekiln::open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  static_cast<void>(sparsekiln::write_all(file.get(), bytes_of("x")));
 }
 
 }  // namespace

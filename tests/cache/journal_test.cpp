@@ -13,6 +13,7 @@
 #include "cache/trim.h"
 #include "scratch_folder.h"
 #include "stamps.h"
+#include "tests/system/file_size_limit.h"
 
 using namespace sparsekiln::cache;
 using namespace std::chrono_literals;
@@ -102,6 +103,18 @@ TEST_CASE("if the folder cannot be written, a journal does nothing and reports n
     CHECK(journal.lines().empty());
     journal.remove();
   }
+}
+
+TEST_CASE("at a limit of file sizes, a journal keeps the lines that it has") {
+  const Scratch scratch;
+  {
+    const FileSizeLimit limit(10);
+    Journal journal = scratch.journal();
+    journal.append("a line");
+    journal.append("another");
+    journal.append("x");
+  }
+  CHECK(scratch.journal().lines() == Lines{"a line"});
 }
 
 TEST_CASE("a file that is not a journal is neither read nor written") {

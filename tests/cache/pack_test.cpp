@@ -16,6 +16,7 @@
 #include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "scratch_folder.h"
+#include "tests/system/file_size_limit.h"
 
 namespace sparsekiln::cache {
 namespace {
@@ -192,6 +193,19 @@ TEST_CASE("writing replaces a pack, and never another file") {
   std::size_t files = 0;
   for (const auto& entry : fs::directory_iterator(folder.path())) files += entry.is_regular_file() ? 1 : 0;
   CHECK(files == 2);
+}
+
+TEST_CASE("at a limit of file sizes, the pack that was there stays") {
+  const ScratchFolder scratch;
+  const fs::path file = scratch.path() / "kernels.pack";
+  write_pack(file, entries_up_to(1));
+  const std::string before = read(file);
+  {
+    const FileSizeLimit limit(before.size() + 10);
+    CHECK_THROWS_WITH_AS(write_pack(file, entries_up_to(5)), doctest::Contains("File too large"), Error);
+  }
+  CHECK(read(file) == before);
+  CHECK(files_with(scratch.path(), "").size() == 1);
 }
 
 TEST_CASE("a pack is opened once, and again when it was replaced") {

@@ -6,6 +6,7 @@
 #include <sparsekiln/error.h>
 
 #include "scratch_folder.h"
+#include "tests/system/file_size_limit.h"
 
 using sparsekiln::Error;
 using sparsekiln::cache::Keys;
@@ -74,6 +75,9 @@ TEST_CASE("a pair of keys is made whole or not at all") {
   write_file(scratch.path() / "b", bytes_of("mine"));
   CHECK_THROWS_AS(Keys::make(scratch.path() / "b"), Error);
   CHECK_FALSE(std::filesystem::exists(scratch.path() / "b.pub"));
+  const FileSizeLimit limit(10);
+  CHECK_THROWS_WITH_AS(Keys::make(scratch.path() / "c"), doctest::Contains("File too large"), Error);
+  CHECK(files_with(scratch.path(), "c").empty());
 }
 
 TEST_CASE("key files that are unsafe or no key files are refused, and show no secret") {

@@ -8,7 +8,7 @@
 #include "cache/file.h"
 
 inline void stamp_file(const std::filesystem::path& path, sparsekiln::cache::Stamp stamp) {
-  const sparsekiln::cache::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const sparsekiln::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   sparsekiln::cache::set_stamp(file.get(), stamp);
 }
 

@@ -1,17 +1,16 @@
 // Folders that cannot be used: memory only, and one warning.
 
-#include <csignal>
 #include <cstdlib>
 
 #include <doctest/doctest.h>
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cache/store.h"
 #include "scratch_folder.h"
+#include "tests/system/file_size_limit.h"
 
 using sparsekiln::cache::Store;
 namespace fs = std::filesystem;
@@ -50,26 +49,6 @@ void check_memory_only(const fs::path& folder, const fs::path& named, std::strin
   CHECK(contains(warning, reason));
   CHECK(contains(warning, "SPARSEKILN_CACHE_DIR"));
 }
-
-/// Files of this process can grow no further than this, for a while: a full disk.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 }  // namespace
 

@@ -1,12 +1,9 @@
 // Processes and threads that meet in one folder.
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include <doctest/doctest.h>
-
-#include <sys/resource.h>
 
 #include "cache/store.h"
 #include "processes.h"
@@ -99,26 +96,4 @@ TEST_CASE("threads that all fail to write warn once, and lose nothing") {
   CHECK(wrong == 0);
   CHECK(warnings == 1);
   CHECK(store.counters().failures == 200);
-}
-
-TEST_CASE("a killed writer leaves the key unchanged") {
-  const ScratchFolder scratch;
-  Store store(scratch.path());
-  store.put(sample_identity("1"), payload_of(1000, 1));
-  const pid_t child = in_child([&] {
-    // The signal that says that a file may grow no further kills by default.
-    std::signal(SIGXFSZ, SIG_DFL);
-    const rlimit no_core{0, 0}, limit{5000, 5000};
-    ::setrlimit(RLIMIT_CORE, &no_core);
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    store.put(sample_identity("1"), payload_of(10'000, 2));
-    return 0;
-  });
-  const int status = wait_for(child);
-  REQUIRE(WIFSIGNALED(status));
-  CHECK(files_with(scratch.path(), ".tmp").size() == 1);
-  CHECK(store.get(sample_identity("1")) == payload_of(1000, 1));
-  store.put(sample_identity("1"), payload_of(10'000, 2));
-  CHECK(store.get(sample_identity("1")) == payload_of(10'000, 2));
-  CHECK(store.counters().quarantined == 0);
 }

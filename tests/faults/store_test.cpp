@@ -104,6 +104,27 @@ bool kill_after(int n, Before before) {
   return true;
 }
 
+/// Kills a writer that replaces an entry after its n-th system call and before the next; false if it had
+/// ended by then.
+bool kill_replacing_after(int n) {
+  const ScratchFolder scratch;
+  const auto old = payload_of(1000, 1), replaced = payload_of(10'000, 2), later = payload_of(5000, 3);
+  Store(scratch.path()).put(sample_identity(), old);
+  {
+    Stepper writer([&] { Store(scratch.path(), {}, kLimits).put(sample_identity(), replaced); });
+    for (int stop = 0; stop < 2 * n; ++stop)
+      if (!writer.step()) return false;
+  }
+  INFO("killed after call ", n);
+  Store store(scratch.path(), {}, kLimits);
+  const auto found = store.get(sample_identity());
+  CHECK((found == old || found == replaced));
+  store.put(sample_identity(), later);
+  CHECK(Store(scratch.path()).get(sample_identity()) == later);
+  CHECK(store.counters().quarantined == 0);
+  return true;
+}
+
 Options small_kernel(int batch, const fs::path& folder) {
 #ifdef SPARSEKILN_CPU
   const std::string target = "cpu";
@@ -173,6 +194,12 @@ TEST_CASE("a writer killed at any system call leaves no bad entry and no lock th
   }
   CHECK(kills >= 200);
   MESSAGE("killed " << kills << " times");
+}
+
+TEST_CASE("a writer killed at any system call while it replaces an entry leaves the old one or the new one") {
+  int n = 1;
+  while (kill_replacing_after(n)) ++n;
+  CHECK(n > 10);  // else nothing was traced
 }
 
 TEST_CASE("a kernel's entry with any byte flipped, or shortened to any length, is never taken for a kernel") {
