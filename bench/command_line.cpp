@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "system/standard_streams.h"
+
 namespace sparsekiln::bench {
 namespace {
 
@@ -36,7 +38,7 @@ class Watch : public benchmark::BenchmarkReporter {
 };
 
 int say(const CommandLine& line, const std::exception& error, int status) {
-  fmt::print(stderr, "{}: {}\n", line.rest().front(), error.what());
+  write_message(fmt::format("{}: {}\n", line.rest().front(), error.what()));
   return status;
 }
 

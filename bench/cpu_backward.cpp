@@ -30,6 +30,7 @@
 #include "bench/command_line.h"
 #include "bench/contest.h"
 #include "compiler/element.h"
+#include "system/standard_streams.h"
 
 namespace sparsekiln {
 namespace {
@@ -155,14 +156,16 @@ void compare(benchmark::State& state, const Case& given, const Machine& machine,
     ratios[ratio_name(kOperations[i])].push_back(rounds.middle(ratio_name(kOperations[i])));
 }
 
-void print(const Ratios& ratios) {
+std::string text_of(const Ratios& ratios) {
+  std::string text;
   for (const auto& [name, values] : ratios) {
     double logarithms = 0;
     for (const double value : values) logarithms += std::log(value);
-    fmt::print("{}: geometric mean {:.2f}, worst {:.2f} of {} shapes\n", name,
-               std::exp(logarithms / static_cast<double>(values.size())),
-               *std::min_element(values.begin(), values.end()), values.size());
+    text += fmt::format("{}: geometric mean {:.2f}, worst {:.2f} of {} shapes\n", name,
+                        std::exp(logarithms / static_cast<double>(values.size())),
+                        *std::min_element(values.begin(), values.end()), values.size());
   }
+  return text;
 }
 
 }  // namespace
@@ -192,6 +195,11 @@ int main(int argc, char** argv) {
                 ->Iterations(axes.rounds);
   };
   const int status = bench::run_benchmarks(argc, argv, declare);
-  print(ratios);
-  return status;
+  try {
+    write_results(text_of(ratios));
+    return status;
+  } catch (const Error& error) {
+    write_message(fmt::format("cpu_backward: {}\n", error.what()));
+    return 1;
+  }
 }

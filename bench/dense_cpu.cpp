@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <stdexcept>
@@ -20,6 +19,7 @@
 
 #include "autotune/statistics.h"
 #include "runtime/sampler.h"
+#include "system/standard_streams.h"
 
 namespace {
 
@@ -76,13 +76,13 @@ void measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
   check(x, w, y, in, out, n);
   const sparsekiln::Spread run_ms = sparsekiln::spread(std::move(times));
   const dnnl_version_t* version = dnnl_version();
-  fmt::print(
+  sparsekiln::write_results(fmt::format(
       "{{\"run_ms\": {}, \"p20_ms\": {}, \"p80_ms\": {}, \"gflops\": {}, \"through\": \"oneDNN {}.{}.{} "
       "matmul, "
       "{}\"}}\n",
       run_ms.median, run_ms.p20, run_ms.p80,
       2e-6 * static_cast<double>(in) * static_cast<double>(out) * static_cast<double>(n) / run_ms.median,
-      version->major, version->minor, version->patch, form.impl_info_str());
+      version->major, version->minor, version->patch, form.impl_info_str()));
 }
 
 /// As `measure`; the exit status.
@@ -91,7 +91,7 @@ int measured(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
     measure(in, out, n, samples);
     return 0;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "dense_cpu: {}\n", error.what());
+    sparsekiln::write_message(fmt::format("dense_cpu: {}\n", error.what()));
     return 1;
   }
 }
@@ -105,7 +105,8 @@ int main(int argc, char** argv) {
   const std::int64_t n = argc > 3 ? std::atoll(argv[3]) : 0;
   const int samples = argc > 4 ? std::atoi(argv[4]) : 10;
   if (in < 1 || out < 1 || n < 1 || samples < 1) {
-    std::fputs("usage: dense_cpu IN OUT N [SAMPLES], whole numbers from 1; or dense_cpu --short\n", stderr);
+    sparsekiln::write_message(
+        "usage: dense_cpu IN OUT N [SAMPLES], whole numbers from 1; or dense_cpu --short\n");
     return 2;
   }
   return measured(in, out, n, samples);

@@ -39,6 +39,7 @@
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
+#include "system/standard_streams.h"
 
 namespace sparsekiln {
 namespace {
@@ -282,7 +283,7 @@ int run_program(bench::CommandLine& line) {
   const double megabytes = std::stod(line.take("--l2-mb").value_or("50"));
   const std::optional<std::string> pinned = line.take("--config");
   if (line.rest().size() != 2) {
-    fmt::print(stderr, "l2 takes one layout\n");
+    write_message("l2 takes one layout\n");
     return 2;
   }
   problem.layout = Layout::load(line.rest()[1]);
@@ -305,7 +306,7 @@ int run_program(bench::CommandLine& line) {
                  {"once_bytes", once},
                  {"with_partial_sums", modelled(PartialSums(true))},
                  {"predicted_us", predict(problem, target, config, n).us}});
-  fmt::print("{}\n", answer.dump());
+  write_results(answer.dump() + "\n");
   return 0;
 }
 
@@ -316,8 +317,11 @@ int main(int argc, char** argv) {
   try {
     sparsekiln::bench::CommandLine line(argc, argv);
     return sparsekiln::run_program(line);
+  } catch (const sparsekiln::Error& error) {
+    sparsekiln::write_message(fmt::format("l2: {}\n", error.what()));
+    return error.kind() == sparsekiln::ErrorKind::io ? 1 : 2;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "l2: {}\n", error.what());
+    sparsekiln::write_message(fmt::format("l2: {}\n", error.what()));
     return 2;
   }
 }

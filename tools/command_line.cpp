@@ -1,9 +1,7 @@
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,19 +11,27 @@
 #include <sparsekiln/printable.h>
 #include <CLI/CLI.hpp>
 
+#include "system/standard_streams.h"
 #include "tools/command.h"
 #include "tools/command_line.h"
 
 namespace sparsekiln::tools {
 namespace {
 
-/// A reader that has closed the pipe (`| head`) is not a failure. A full disk is.
+/// "sparsekiln: " and what follows, to standard error; control characters in it are escaped.
+void say(std::string_view message) {
+  write_message(fmt::format("sparsekiln: {}\n", printable_lines(message)));
+}
+
+/// The status, or that of a failure where the results could not be written.
 int print(std::string_view text, int status) {
-  const bool written =
-      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (written || errno == EPIPE) return status;
-  fmt::print(stderr, "sparsekiln: cannot write to standard output: {}\n", std::strerror(errno));
-  return kFailed;
+  try {
+    write_results(text);
+    return status;
+  } catch (const Error& error) {
+    say(error.what());
+    return kFailed;
+  }
 }
 
 /// Bytes that are no UTF-8 (a file name may hold any) must not stop the document: they are replaced. All but
@@ -36,8 +42,8 @@ std::string document(const Json& json) {
 
 int fail(bool json, int status, std::string_view kind, const std::string& message,
          const std::string& log = {}) {
-  fmt::print(stderr, "sparsekiln: {}\n", printable_lines(message));
-  if (!log.empty()) fmt::print(stderr, "{}{}", printable_lines(log), log.ends_with('\n') ? "" : "\n");
+  say(message);
+  if (!log.empty()) write_message(printable_lines(log) + (log.ends_with('\n') ? "" : "\n"));
   if (!json) return status;
   Json error = {{"kind", kind}, {"message", message}};
   if (!log.empty()) error["log"] = log;
@@ -48,8 +54,7 @@ int run(const Invocation& invocation) {
   const bool json = invocation.json;
   try {
     const Answer answer = invocation.command();
-    for (const std::string& warning : answer.warnings)
-      fmt::print(stderr, "sparsekiln: {}\n", printable_lines(warning));
+    for (const std::string& warning : answer.warnings) say(warning);
     if (!json) return print(printable_lines(answer.text), answer.status);
     Json whole = {{"ok", answer.status == kDone}};
     whole.update(answer.json);
@@ -95,8 +100,9 @@ int parse_and_run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wish) {  // --help, --version
-    app.exit(wish);
-    return kDone;
+    std::ostringstream text;
+    app.exit(wish, text, text);
+    return print(text.str(), kDone);
   } catch (const CLI::ParseError& error) {
     bool json = false;  // parsing may have stopped before it got there
     for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";
@@ -112,11 +118,14 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as EPIPE, so that files are finished all the same
+  hold_standard_streams();
+  // What libraries write to a closed pipe or to a full file ends nothing either.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return parse_and_run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "sparsekiln: {}\n", printable_lines(error.what()));
+    say(error.what());
     return kFailed;
   }
 }

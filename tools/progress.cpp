@@ -1,11 +1,12 @@
 #include "tools/progress.h"
 
-#include <cstdio>
 #include <string>
 
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>
 #include <unistd.h>
+
+#include "system/standard_streams.h"
 
 namespace sparsekiln::tools {
 namespace {
@@ -20,7 +21,7 @@ constexpr auto kBetweenLines = std::chrono::seconds(10);
 Progress::Progress(std::size_t total) : total_(total), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (terminal_) write_message("\r\x1b[K");
 }
 
 void Progress::done(std::string_view what, bool found, bool failed) {
@@ -42,7 +43,7 @@ void Progress::draw(std::string_view what) {
   if (failed_ != 0) line += fmt::format(", {} FAILED", failed_);
   line += fmt::format(", {:.0f} s", seconds);
   if (!terminal_) {
-    fmt::print(stderr, "sparsekiln: {}\n", line);
+    write_message(fmt::format("sparsekiln: {}\n", line));
     return;
   }
   if (done_ != total_)
@@ -51,8 +52,7 @@ void Progress::draw(std::string_view what) {
   const std::size_t full = total_ == 0 ? kBar : kBar * done_ / total_;
   line = fmt::format("[{}{}] {}: {}", std::string(full, '='), std::string(kBar - full, ' '), line,
                      printable(what));
-  fmt::print(stderr, "\r\x1b[K{}", line.substr(0, kWidth));
-  std::fflush(stderr);
+  write_message(fmt::format("\r\x1b[K{}", line.substr(0, kWidth)));
 }
 
 }  // namespace sparsekiln::tools

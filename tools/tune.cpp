@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "autotune/space.h"
 #include "runtime/records.h"
 #include "runtime/tune.h"
+#include "system/standard_streams.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
@@ -77,7 +77,7 @@ class TuneBar {
   TuneBar(const TuneBar&) = delete;
   TuneBar& operator=(const TuneBar&) = delete;
   ~TuneBar() {
-    if (terminal_) fmt::print(stderr, "\r\x1b[K");
+    if (terminal_) write_message("\r\x1b[K");
   }
   void draw(const TuningProgress& now) {
     if (!terminal_ || (now.seconds - drawn_ < 0.1 && drawn_ != 0)) return;
@@ -91,8 +91,7 @@ class TuneBar {
     if (now.contests > 1) line += fmt::format(" of range {}/{}", now.contest + 1, now.contests);
     if (now.best_us > 0) line += fmt::format(", best {:.1f} us", now.best_us);
     line += fmt::format(", {:.0f} s of {:.0f}", now.seconds, budget_);
-    fmt::print(stderr, "\r\x1b[K{}", line);
-    std::fflush(stderr);
+    write_message(fmt::format("\r\x1b[K{}", line));
   }
 
  private:
