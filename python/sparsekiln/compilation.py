@@ -2,13 +2,13 @@
 
 import operator
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from sparsekiln import _core
 from sparsekiln._core import Kernel
 from sparsekiln._dtypes import NAMES
+from sparsekiln._progress import bar
 from sparsekiln.layout import Layout, block_of
 
 
@@ -110,7 +110,7 @@ def compile(
         "cache_dir": "" if cache_dir is None else os.fspath(cache_dir), "packs": [os.fspath(pack) for pack in packs],
         "require": require,
     }  # fmt: skip
-    with _bar(progress if tuning == "now" else False) as told:
+    with bar(progress if tuning == "now" else False) as told:
         return _core.compile(layout._core, layout, texts, options, told)
 
 
@@ -143,27 +143,3 @@ def _dtype(given: Any) -> str:
     name = given if isinstance(given, str) else getattr(given, "__name__", None) or str(given)
     name = name.rpartition(".")[2]
     return NAMES.get(name, name)
-
-
-class _bar:
-    """A context that gives what _core.compile calls: None, the caller's own, or a bar on standard error."""
-
-    def __init__(self, progress: bool | Callable[..., Any] | None) -> None:
-        self._own = progress if callable(progress) else None
-        self._draws = self._own is None and (sys.stderr.isatty() if progress is None else bool(progress))
-        self._drawn = False
-
-    def __enter__(self) -> Callable[..., Any] | None:
-        return self._own or (self._draw if self._draws else None)
-
-    def __exit__(self, *_: object) -> None:
-        if self._drawn:
-            print(file=sys.stderr)
-
-    def _draw(self, settled: int, candidates: int, best_us: float, seconds: float) -> None:
-        width = 24
-        done = width * settled // max(candidates, 1)
-        best = f"best {best_us:.1f} us" if best_us > 0 else "nothing measured yet"
-        print(f"\rtuning [{'#' * done}{' ' * (width - done)}] {settled}/{candidates}, {best}, {seconds:.0f} s ", end="",
-              file=sys.stderr, flush=True)  # fmt: skip
-        self._drawn = True

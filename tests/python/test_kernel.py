@@ -532,10 +532,38 @@ def test_ctrl_c_ends_tuning_and_keeps_what_was_measured(tmp_path):
     assert '"samples_us":[' in exported.read_text().replace(" ", "")
 
 
+@pytest.mark.parametrize("stream", ["sys.stderr = None", "sys.stderr.close()", "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"])
+def test_a_bar_that_cannot_be_drawn_ends_no_tuning(tmp_path, stream):
+    program = (
+        f"import os, sys, sparsekiln as sk\n{stream}\n"
+        "for progress in (True, None):\n"
+        "    sk.compile([[1]], 8, 4, target='cpu', tuning='now', tuning_seconds=0.1, progress=progress)\n"
+        "print('tuned')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+                          env=os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path)})  # fmt: skip
+    assert done.stdout == "tuned\n"
+
+
 def test_the_command_is_there():
     done = subprocess.run([sys.executable, "-m", "sparsekiln", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.split()[1] == sk.__version__
     assert subprocess.run([sys.executable, "-m", "sparsekiln", "no-such-thing"], capture_output=True).returncode == 2
+    unread = subprocess.run(["sh", "-c", 'exec "$0" -m sparsekiln no-such-thing 2>&-', sys.executable])
+    assert unread.returncode == 2
+
+
+def test_a_limit_of_file_sizes_ends_no_program(tmp_path):
+    program = (
+        "import resource, signal, sparsekiln as sk\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as in a program of another language: Python ignores it\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "print(sk.compile([[1]], 8, 4, target='cpu').source)\n"
+        "print(signal.getsignal(signal.SIGXFSZ) == signal.SIG_DFL, signal.sigpending(), signal.pthread_sigmask(0, []))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env=os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path)})  # fmt: skip
+    assert done.stdout == "compiled\nTrue set() set()\n", done.stderr
 
 
 def test_a_field_that_the_signature_lacks_is_an_argument_too(monkeypatch):
