@@ -10,6 +10,7 @@
 #include "compiler/plan.h"
 #include "runtime/operand_check.h"
 #include "runtime/operand_refusal.h"
+#include "runtime/weight_check.h"
 
 namespace sparsekiln {
 namespace {

@@ -20,16 +20,11 @@
 #include "runtime/operand_refusal.h"
 #include "runtime/operand_region.h"
 #include "runtime/operands.h"
+#include "runtime/weight_check.h"
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::int64_t kWeightAlignment = 16;
-
-[[noreturn, gnu::cold]] void refuse_type(std::string_view name, DType is, DType wanted) {
-  refuse(name, fmt::format("its type is {}, the kernel was compiled for {}", sparsekiln::name(is),
-                           sparsekiln::name(wanted)));
-}
 std::string device_name(std::int32_t device) {
   return device == kHostDevice ? "the host" : fmt::format("CUDA device {}", device);
 }
@@ -62,27 +57,6 @@ std::string main_operands(Operation operation) {
   const std::string matrix =
       feature_major ? fmt::format("[{}, n]", features) : fmt::format("[n, {}]", features);
   refuse_shape(name, is, matrix + ", or a batch of such matrices");
-}
-/// Blocks of an axis of their own that a weight of four axes has: the taps of each block, or the blocks of
-/// each weight of an LSTM's cell. 0: it has three axes.
-std::int64_t inner_blocks(const OperandContract& contract) {
-  if (contract.convolution.present()) return contract.convolution.taps_of_block();
-  return contract.epilogue.lstm ? contract.blocks / contract.gates_of_cell() : 0;
-}
-[[noreturn, gnu::cold]] void refuse_weight(std::string_view name, const TensorView& is,
-                                           const OperandContract& wanted) {
-  const auto [out, in] = wanted.block;
-  std::string takes = fmt::format("[{}, {}, {}]", wanted.blocks, out, in);
-  if (const std::int64_t inner = inner_blocks(wanted); inner != 0)
-    takes += fmt::format(" or [{}, {}, {}, {}]", wanted.blocks / inner, inner, out, in);
-  if (wanted.blocks == 0) takes += ", or no such operand";
-  refuse_shape(name, is, "dense " + takes);
-}
-[[noreturn, gnu::cold]] void refuse_packed(std::string_view name, const TensorView& is,
-                                           std::int64_t elements) {
-  refuse_strides(
-      name, is,
-      fmt::format("the {} elements that Kernel::pack made, dense, of rank 1 to {}", elements, kMaxRank));
 }
 [[noreturn, gnu::cold]] void refuse_dense(std::string_view name, const TensorView& is,
                                           std::span<const std::int64_t> shape, std::string_view meaning) {
@@ -180,26 +154,6 @@ Region check_dense(std::string_view name, const TensorView& view, DType type,
   const auto element = static_cast<std::int64_t>(size_of(type));
   if (elements != 0) check_address(name, view.data, element);
   return {name, static_cast<const std::byte*>(view.data), 1, elements * element, elements * element};
-}
-
-/// What Kernel::pack made, in any dense shape: its axes are not the layout's any more.
-void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract) {
-  if (w.dtype != contract.dtype) refuse_type(name, w.dtype, contract.dtype);
-  const std::int64_t all = weight_elements(contract);
-  if (w.rank < 1 || w.rank > kMaxRank) refuse_packed(name, w, all);
-  if (all == 0) {
-    if (std::find(w.shape, w.shape + w.rank, 0) == w.shape + w.rank) refuse_packed(name, w, all);
-    return;
-  }
-  std::int64_t elements = 1;
-  for (std::int32_t axis = w.rank - 1; axis >= 0; --axis) {
-    if (w.shape[axis] < 1 || w.shape[axis] > all / elements ||
-        (w.shape[axis] > 1 && w.stride[axis] != elements))
-      refuse_packed(name, w, all);
-    elements *= w.shape[axis];
-  }
-  if (elements != all) refuse_packed(name, w, all);
-  check_address(name, w.data, kWeightAlignment);
 }
 
 Region check_weight(std::string_view name, const TensorView& w, DType type, const OperandContract& contract,
@@ -656,32 +610,6 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
 }
 
 }  // namespace
-
-void check_blocks(std::string_view name, const TensorView& weight, DType type,
-                  const OperandContract& contract) {
-  if (weight.rank == 0 && contract.blocks == 0) return;
-  if (weight.dtype != type) refuse_type(name, weight.dtype, type);
-  const std::int64_t block = std::int64_t{contract.block.out} * contract.block.in;
-  const std::int64_t inner = inner_blocks(contract);
-  const bool grouped = inner != 0 && weight.rank == 4;
-  const int last = grouped ? 3 : 2;  // axis
-  const bool shaped = grouped ? weight.shape[0] == contract.blocks / inner && weight.shape[1] == inner
-                              : weight.rank == 3 && weight.shape[0] == contract.blocks;
-  const bool blocks_dense = grouped ? (weight.shape[0] == 1 || weight.stride[0] == inner * block) &&
-                                          (inner == 1 || weight.stride[1] == block)
-                                    : contract.blocks == 1 || weight.stride[0] == block;
-  const bool of_blocks =
-      shaped && weight.shape[last - 1] == contract.block.out && weight.shape[last] == contract.block.in;
-  const bool dense = contract.blocks == 0 || (blocks_dense && weight.stride[last - 1] == contract.block.in &&
-                                              weight.stride[last] == 1);
-  if (!of_blocks || !dense) refuse_weight(name, weight, contract);
-  if (contract.blocks == 0) return;
-  check_address(name, weight.data, kWeightAlignment);
-}
-
-std::int64_t weight_elements(const OperandContract& contract) {
-  return contract.blocks * contract.block.out * contract.block.in;
-}
 
 CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                std::int32_t device) {

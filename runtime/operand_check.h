@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include <sparsekiln/binary.h>
 #include <sparsekiln/compile.h>
@@ -41,11 +40,5 @@ struct CheckedOperands {
 /// TensorView::device. What it costs is a few dozen comparisons: no allocation, no string, no driver call.
 [[nodiscard]] CheckedOperands check_operands(const Operands& operands, const OperandContract& contract,
                                              std::int32_t device);
-
-/// Checks an unpacked weight (`name` says which operand it is), without looking at its device.
-void check_blocks(std::string_view name, const TensorView& weight, DType type,
-                  const OperandContract& contract);
-/// Elements that the weight of a contract has.
-[[nodiscard]] std::int64_t weight_elements(const OperandContract& contract);
 
 }  // namespace sparsekiln

@@ -24,6 +24,11 @@ void refuse(std::string_view name, const std::string& why) {
   throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", name, why));
 }
 
+void refuse_type(std::string_view name, DType is, DType wanted) {
+  refuse(name, fmt::format("its type is {}, the kernel was compiled for {}", sparsekiln::name(is),
+                           sparsekiln::name(wanted)));
+}
+
 void refuse_shape(std::string_view name, const TensorView& is, const std::string& takes) {
   refuse(name, fmt::format("rank {} and shape {}, but the kernel takes {}", is.rank, shape_of(is), takes));
 }

@@ -11,6 +11,7 @@ namespace sparsekiln {
 
 /// Throws `invalid_argument` of this operand. Messages are made off the launch path.
 [[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why);
+[[noreturn, gnu::cold]] void refuse_type(std::string_view name, DType is, DType wanted);
 /// The same of a view's rank and shape, and its strides: what `takes` names would fit.
 [[noreturn, gnu::cold]] void refuse_shape(std::string_view name, const TensorView& is,
                                           const std::string& takes);

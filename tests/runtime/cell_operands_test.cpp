@@ -85,6 +85,24 @@ TEST_CASE("a cell is launched with its matrices, their strides, and its four wei
   CHECK(memory.check(operands).first.v == launch.v);
 }
 
+TEST_CASE("the weights of a cell of an empty layout may have four axes, three, or be left out") {
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight}) {
+    Memory memory(operation);
+    memory.contract.blocks = 0;
+    Operands operands = memory.rows(3);
+    TensorView& weight = operation == Operation::grad_weight ? operands.dw : operands.w;
+    if (operation == Operation::grad_weight)
+      operands = {.x = memory.matrix(1, 3, kFeatures), .dy = memory.matrix(2, 3, 4 * kFeatures)};
+    for (const TensorView& given : {dense_view(memory.place(0), {4, 0, 16, 8}),
+                                    dense_view(memory.place(0), {0, 16, 8}), TensorView()}) {
+      weight = given;
+      CHECK(memory.refusal(operands).empty());
+    }
+    weight = dense_view(memory.place(0), {0, 4, 16, 8});
+    CHECK(memory.refusal(operands).ends_with("dense [0, 16, 8] or [4, 0, 16, 8], or no such operand"));
+  }
+}
+
 TEST_CASE("the gradient of a cell reads and computes four gates, and is launched with its matrices") {
   const Memory memory(Operation::grad_input);
   const Operands operands = memory.rows(4);
