@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "autotune/architecture.h"
@@ -39,17 +40,11 @@ struct Priced {
   double us;
 };
 
-/// Keeps a config that is refused, for its reason. That of a family for small batches is that another would
-/// work: it counts only where no other is refused.
-void keep_refused(std::optional<Config>& refused, const Config& config) {
-  if (!refused || config.variant != Variant::stream) refused = config;
-}
-
 /// What the model can price of the candidates for a default, the least first; of equals, in the order of the
-/// axes. `refused`: one that it cannot, since the numbers do not go together.
+/// axes. Those whose numbers do not go together are left out.
 template <class Computed>
 std::vector<Priced> priced(const Computed& computed, const Problem& problem, const Target& target,
-                           std::int64_t n, std::optional<Config>& refused) {
+                           std::int64_t n) {
   const Architecture figures = architecture(target);
   Pricing pricing(problem, target);
   std::vector<Priced> found;
@@ -58,7 +53,6 @@ std::vector<Priced> priced(const Computed& computed, const Problem& problem, con
       found.push_back({config, pricing.of(config, n).us});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::invalid_argument) throw;
-      keep_refused(refused, candidate);
     }
   std::stable_sort(found.begin(), found.end(),
                    [](const Priced& one, const Priced& other) { return one.us < other.us; });
@@ -71,17 +65,12 @@ template <class Computed>
 Config default_config(const Computed& computed, const Problem& problem, const Target& target,
                       std::int64_t n) {
   const ConfigCheck compiler(problem, target);
-  std::optional<Config> refused;
-  const auto works = [&](const Config& config) {
-    if (compiler.refusal(config).empty()) return true;
-    keep_refused(refused, config);
-    return false;
-  };
+  const auto works = [&](const Config& config) { return compiler.refusal(config).empty(); };
   std::optional<Config> unsound;
   std::optional<Priced> fastest;
   Config chosen;
   std::int32_t registers = std::numeric_limits<std::int32_t>::max();
-  for (const Priced& one : priced(computed, problem, target, n, refused)) {
+  for (const Priced& one : priced(computed, problem, target, n)) {
     if (fastest && one.us > kEquallyFast * fastest->us) break;
     const auto costs = loop_costs(computed, target, one.config);
     if (!is_sound(computed, target, one.config, costs)) {
@@ -93,7 +82,12 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
     }
   }
   if (fastest) return chosen;
-  return unsound ? *unsound : refused.value_or(Config());
+  if (unsound) return *unsound;
+  throw Error(
+      ErrorKind::internal,
+      fmt::format("no default config computes {} of blocks of {} in {} on {}; a config of your own would "
+                  "work, or `sparsekiln tune`, which tries more",
+                  name(problem.operation), to_string(problem.block), name(problem.dtype), target.arch));
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace sparsekiln::cuda {
 
 /// The config of a CUDA target for a batch of `n` where nothing was measured: the one that the cost model
 /// gives the least time, of those that families offer (FamilyTuning::default_axes), or within 1 % of that the
-/// one with the shortest code. Its tables are in global memory. If no config computes the problem, one that
-/// the compiler refuses.
+/// one with the shortest code. Its tables are in global memory. The problem must be one that cuda::validate
+/// lets through: one of the configs then computes it.
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cuda

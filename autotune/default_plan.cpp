@@ -19,7 +19,6 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
 #include "compiler/cuda/tables.h"
-#include "compiler/cuda/types.h"
 #include "compiler/problem_kind.h"
 
 namespace sparsekiln {
@@ -145,7 +144,7 @@ Layout usual_layout() { return patterns::random(128, 128, 0.1, 1); }
 
 Plan choose_plan(const Problem& problem, const Target& target) {
   if (target.kind == Target::Kind::cpu) return choose_cpu_plan(problem, target);
-  cuda::require_types(problem, target);
+  std::visit([&](const auto& computed) { cuda::validate(computed, target); }, computed_by(problem, target));
   static ChosenPlans chosen;
   return chosen.find_or(problem, target, [&] { return choose_cuda_plan(problem, target); });
 }

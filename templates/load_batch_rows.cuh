@@ -22,20 +22,54 @@ struct ActivationPairs {
   Pair pair[8];
   int count;
 
-  /// Copies the pairs to shared memory, where a pair can be selected by number; a kernel parameter can only
-  /// be addressed by constants. All pairs are read at once, so that the compiler needs no address in a
-  /// register. The caller must call a barrier before it reads them.
-  __device__ __forceinline__ const Pair* shared() const {
-    __shared__ Pair copies[8];
-    Pair read[8];
+  /// One of them, whose number is a constant: so that the compiler needs no address of the parameter in a
+  /// register.
+  __device__ __forceinline__ Pair read(int number) const {
+    return {ptx::kept(pair[number].x), ptx::kept(pair[number].dy), ptx::kept(pair[number].z)};
+  }
+};
+
+/// The pairs, each selected by its number: a kernel parameter can only be addressed by constants. Here from a
+/// copy in shared memory. The caller must call a barrier before it selects the first.
+template <bool kCopied>
+class SelectedPairs {
+ public:
+  __device__ __forceinline__ explicit SelectedPairs(const ActivationPairs& pairs) : copies_(copy(pairs)) {}
+  __device__ __forceinline__ ActivationPairs::Pair operator[](int number) const { return copies_[number]; }
+
+ private:
+  __device__ static __forceinline__ const ActivationPairs::Pair* copy(const ActivationPairs& pairs) {
+    __shared__ ActivationPairs::Pair copies[8];
+    ActivationPairs::Pair read[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) read[i] = {ptx::kept(pair[i].x), ptx::kept(pair[i].dy), ptx::kept(pair[i].z)};
+    for (int i = 0; i < 8; ++i) read[i] = pairs.read(i);
     if (threadIdx.x == 0) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) copies[i] = read[i];
     }
     return copies;
   }
+  const ActivationPairs::Pair* const copies_;
+};
+/// Where accumulators take all of shared memory: by comparisons.
+template <>
+class SelectedPairs<false> {
+ public:
+  __device__ __forceinline__ explicit SelectedPairs(const ActivationPairs& pairs) : pairs_(pairs) {}
+  __device__ __forceinline__ ActivationPairs::Pair operator[](int number) const {
+    ActivationPairs::Pair found = pairs_.read(0);
+#pragma unroll
+    for (int i = 1; i < 8; ++i) {
+      const ActivationPairs::Pair other = pairs_.read(i);
+      found.x = number == i ? other.x : found.x;
+      found.dy = number == i ? other.dy : found.dy;
+      found.z = number == i ? other.z : found.z;
+    }
+    return found;
+  }
+
+ private:
+  const ActivationPairs& pairs_;
 };
 
 /// Some of the batch rows of each pair.
@@ -179,10 +213,10 @@ class SddmmStages {
   };
 
   template <class Table>
-  __device__ __forceinline__ SddmmStages(const ActivationPairs::Pair* pairs, int count, BatchSlice rows,
-                                         long long x_stride, long long dy_stride, long long z_stride,
-                                         const Table& table, const BlockRun& run, unsigned wanted,
-                                         const Images<Config>& images)
+  __device__ __forceinline__ SddmmStages(const SelectedPairs<Config::copies_pairs>& pairs, int count,
+                                         BatchSlice rows, long long x_stride, long long dy_stride,
+                                         long long z_stride, const Table& table, const BlockRun& run,
+                                         unsigned wanted, const Images<Config>& images)
       : pairs_(pairs),
         count_(count),
         rows_(rows),
@@ -353,7 +387,7 @@ class SddmmStages {
     filling_ = next(filling_);
   }
 
-  const ActivationPairs::Pair* const pairs_;
+  const SelectedPairs<Config::copies_pairs>& pairs_;
   const int count_;
   const BatchSlice rows_;
   const long long x_bytes_;  ///< from one row in memory to the next; likewise below

@@ -314,7 +314,6 @@ struct SlicedRun {
   /// Writes this slice's accumulators, which are in shared memory, after its sums of dy. Returns true in the
   /// CTA that arrives last: shared memory then holds slice 0 + slice 1 + …, and the counter is zero again.
   __device__ __forceinline__ bool combine(int slices) const {
-    __shared__ bool last;
     const int thread = static_cast<int>(threadIdx.x);
     for (int v = thread * 4; v < kSums; v += Config::threads * 4) {
       float quad[4];
@@ -322,9 +321,9 @@ struct SlicedRun {
       ptx::store_global(own + v, quad);
     }
     __syncthreads();  // orders all sums before the atomic, as combine() of epilogue.cuh says
+    bool last = false;
     if (thread == 0) last = ptx::add_acquire_release(counter, 1) + 1 == static_cast<unsigned>(slices);
-    __syncthreads();
-    if (!last) return false;
+    if (__syncthreads_or(last) == 0) return false;
     if (thread == 0) *counter = 0;
     for (int v = thread * 4; v < kSums; v += Config::threads * 4) {
       float sums[4];
@@ -384,7 +383,8 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) 
 /// The work of one CTA: slice blockIdx.x % slices of worker blockIdx.x / slices.
 ///
 /// Config names block_out, block_in, width, chunk (batch rows in a stage), stages, threads, async_copy,
-/// feature_major, alignment, in_features and out_features (0: all blocks are whole), slices (CTAs that share
+/// copies_pairs (to shared memory, where there is room), feature_major, alignment, in_features and
+/// out_features (0: all blocks are whole), slices (CTAs that share
 /// a run at most), chunks_of_slice (that each has at least) and counter_bytes (in front of the workspace),
 /// exchanged (taps displace dy), sums_gates_of_taps (the sums of gates are in the workspace, after
 /// bytes_before_gates; a kernel after adds those of each of so many gates), overlaps (the launch may begin
@@ -396,7 +396,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
                                       const SddmmEpilogue<Config>& epilogue, typename Config::Table table) {
   using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);
-  const ActivationPairs::Pair* const shared_pairs = pairs.shared();
+  const SelectedPairs<Config::copies_pairs> selected(pairs);
   const int worker = static_cast<int>(blockIdx.x) / Config::slices;
   const int slice_of_batch = static_cast<int>(blockIdx.x) % Config::slices;
   const Images<Config> images(epilogue.images);
@@ -424,8 +424,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     BiasSums<Config, Stages> bias;
     if constexpr (Config::has_bias_gradient) bias.clear();
     if (wanted != 0 || sums_dy) {
-      Stages stages(shared_pairs, count, slice_rows, x_stride, dy_stride, z_stride, table, run, wanted,
-                    images);
+      Stages stages(selected, count, slice_rows, x_stride, dy_stride, z_stride, table, run, wanted, images);
 #pragma unroll 1
       for (int chunk = stages.chunks(); chunk > 0; --chunk) {
         stages.acquire();

@@ -264,12 +264,17 @@ void validate_table(const Spmm& problem, const Target& target, const Config& con
 
 }  // namespace
 
-void validate(const Spmm& problem, const Target& target, const Config& config) {
+void validate(const Spmm& problem, const Target& target) {
   require_types(problem, target);
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  const SpmmFamily& family = family_of(problem, target, config);
   if (problem.correlation) validate_lattice(problem);
+  find_family(problem, fallback_variant(problem, target))->validate(problem, target);
+}
+
+void validate(const Spmm& problem, const Target& target, const Config& config) {
+  validate(problem, target);
+  const SpmmFamily& family = family_of(problem, target, config);
   if (problem.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
   if (problem.image_alignment != 0 && config.table == TableForm::attached)

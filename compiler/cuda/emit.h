@@ -26,7 +26,10 @@ namespace sparsekiln::cuda {
 /// The chunks that the kernel of a config goes through.
 [[nodiscard]] ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config);
 
-/// Throws `invalid_argument` unless `config` can compute `problem` on `target`.
+/// Throws `invalid_argument`, with the problem's own reason and what would work, where no config computes it
+/// on `target`.
+void validate(const Spmm& problem, const Target& target);
+/// The same, and unless `config` can compute it.
 void validate(const Spmm& problem, const Target& target, const Config& config);
 
 }  // namespace sparsekiln::cuda

@@ -9,7 +9,21 @@
 namespace sparsekiln::cuda {
 namespace {
 
-void validate(const Spmm& problem, const Target& target) { require_mma(problem, target); }
+void validate(const Spmm& problem, const Target& target) {
+  require_mma(problem, target);
+  const std::int32_t least = least_inputs(problem, problem.dtype);
+  if (problem.block.in >= least) return;
+  const BlockShape block = problem.by_columns() ? BlockShape{least, problem.block.out}  // as W has it
+                                                : BlockShape{problem.block.out, least};
+  refuse(
+      fmt::format("{} of {} in blocks of {} inputs: tensor cores need {} in a block; blocks of {}, or {}, "
+                  "would work",
+                  problem.epilogue.glu    ? "a glu pair"
+                  : problem.weights() > 1 ? "an LSTM's cell"
+                                          : "a product",
+                  name(problem.dtype), problem.block.in, least, to_string(block),
+                  size_of(problem.dtype) == 1 ? "variant simt" : "f32"));
+}
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
   const MmaShape shape = mma_shape(problem, target, config);

@@ -167,25 +167,12 @@ WarpGrid share_out(const Spmm& problem, const Config& config, const TileGrid& ti
 void choose_chunk(MmaShape& shape, const Spmm& problem, const Target& target, const Config& config,
                   std::int32_t fragments) {
   const std::int32_t units = block_units(problem);
-  if (units == 0)
-    refuse(config,
-           fmt::format("blocks of {} inputs of {} are no whole units of 16 bytes; blocks of 16 inputs "
-                       "would work",
-                       problem.block.in, name(problem.dtype)));
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kMmaStaticShared;
   shape.chunk_units = std::min(kLargestChunk, units * (tiles_of(problem, config) == 1 ? kMostBlocks : 1));
   if (shape.chunk_units < 2)
-    refuse(
-        config,
-        fmt::format("{} multiplies block by block, and the {} inputs of one do not fill the tensor "
-                    "core's k; {} would work",
-                    config.rows > 1        ? fmt::format("rows={}", config.rows)
-                    : problem.epilogue.glu ? "a glu pair"
-                                           : "an LSTM's cell",
-                    problem.block.in,
-                    config.rows > 1 ? "rows=1"
-                                    : fmt::format("blocks of {} inputs, or {},", 32 / size_of(problem.dtype),
-                                                  size_of(problem.dtype) == 1 ? "variant simt" : "f32")));
+    refuse(config, fmt::format("rows={} multiplies block by block, and the {} inputs of one do not fill the "
+                               "tensor core's k; rows=1 would work",
+                               config.rows, problem.block.in));
   const std::int32_t least_units = std::max(2, units / kMostParts);  // the tables count parts to there
   while (shape.chunk_units > least_units && shared_bytes(problem, config, shape.chunk_units) > most_bytes)
     shape.chunk_units /= 2;

@@ -234,19 +234,24 @@ const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
 
 }  // namespace
 
-void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+void validate(const Sddmm& gradient, const Target& target) {
   require_types(gradient, target);
   if (target.compute_capability() < 75)
     refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  const SddmmFamily& family = family_of(gradient, config);
-  family.validate(gradient, target);
   if (gradient.correlation) validate_lattice(gradient);
-  if (gradient.channels_first())
-    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
   if (gradient.exchanged() && gradient.bias_gradient)
     refuse(
         "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
         "by the caller, would work");
+  find_family(gradient, fallback_variant(gradient, target))->validate(gradient, target);
+}
+
+void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  validate(gradient, target);
+  const SddmmFamily& family = family_of(gradient, config);
+  family.validate(gradient, target);
+  if (gradient.channels_first())
+    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
   if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
       config.cluster != 1 || config.cluster_rows != 1 || config.operand_a != Config().operand_a)
     refuse(

@@ -17,7 +17,10 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                           const std::vector<BlockRuns>& schedules);
 
-/// Throws `invalid_argument` unless `config` can compute `gradient` on `target`.
+/// Throws `invalid_argument`, with the problem's own reason and what would work, where no config computes it
+/// on `target`.
+void validate(const Sddmm& gradient, const Target& target);
+/// The same, and unless `config` can compute it.
 void validate(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// No schedule of this gradient has larger tables. From the layout's size alone.

@@ -45,6 +45,7 @@ Instance instantiate(const Sddmm& gradient, const Target& target, const Config& 
   members.number("warps_out", shape.warps_out);
   members.number("warps_in", shape.warps_in);
   members.number("warps_n", shape.warps_n);
+  members.flag("copies_pairs", shape.static_bytes != 0, "to shared memory");
   return instance;
 }
 

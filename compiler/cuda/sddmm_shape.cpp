@@ -12,6 +12,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 constexpr std::int32_t kMostStages = 8;
+constexpr std::int32_t kPairs = 256;     ///< bytes of shared memory
 constexpr std::int32_t kMostSums = 128;  ///< of a thread, so that operands still have registers
 
 std::int32_t element_bytes(const Sddmm& gradient) {
@@ -36,19 +37,21 @@ void check_numbers(const Sddmm& gradient, const Target& target, const Config& co
                                gradient.block.out * element / 128));
 }
 
-std::int32_t shared_bytes_of(const Sddmm& gradient, const Target& target, const Config& config) {
+/// The memory of a CTA.
+void share_memory(SddmmShape& shape, const Sddmm& gradient, const Target& target, const Config& config) {
   const std::int32_t columns = run_inputs(gradient, config);
   const std::int32_t derived = gradient.exchanged() ? columns : gradient.block.out;  // as large as its z
   const std::int32_t operands =
       gradient.block.out + columns + (gradient.derivative == Activation::none ? 0 : derived);
   const std::int32_t bias = gradient.bias_gradient ? 32 * config.warps * 8 : 0;
   const std::int32_t sums = 4 * gradient.block.out * columns;
-  const std::int64_t most = multiprocessor(target).shared_per_cta - kSddmmStaticShared;
-  if (sums > most)
-    refuse(config, fmt::format("the sums of a run have {} bytes, and shared memory of {} {}; {} would work",
-                               sums, target.arch, most,
-                               config.rows > 1 ? fmt::format("rows={}", config.rows / 2)
-                                               : std::string("smaller blocks, or sm_80 or later,")));
+  const std::int64_t whole = multiprocessor(target).shared_per_cta;
+  if (sums > whole)
+    refuse(config,
+           fmt::format("the sums of a run have {} bytes, and shared memory of {} {}; rows={} would work",
+                       sums, target.arch, whole, config.rows / 2));
+  shape.static_bytes = sums + kPairs > whole ? 0 : kPairs;
+  const std::int64_t most = whole - shape.static_bytes;
   const std::int32_t stages = config.stages * config.tile_n * operands * element_bytes(gradient);
   const std::int32_t bytes = std::max({stages, sums, bias});
   if (bytes > most)
@@ -56,7 +59,7 @@ std::int32_t shared_bytes_of(const Sddmm& gradient, const Target& target, const 
            fmt::format("{} bytes of shared memory, where {} has {}; fewer stages, or a smaller tile_n, "
                        "would work",
                        bytes, target.arch, most));
-  return bytes;
+  shape.shared_bytes = bytes;
 }
 
 }  // namespace
@@ -70,7 +73,7 @@ SddmmShape sddmm_shape(const Sddmm& gradient, const Target& target, const Config
   if (shape.sums > kMostSums)
     refuse(config, fmt::format("{} sums a thread are more than {}; more warps, or fewer rows, would work",
                                shape.sums, kMostSums));
-  shape.shared_bytes = shared_bytes_of(gradient, target, config);
+  share_memory(shape, gradient, target, config);
   return shape;
 }
 

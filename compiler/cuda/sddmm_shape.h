@@ -10,9 +10,6 @@
 
 namespace sparsekiln::cuda {
 
-/// Bytes of shared memory besides SddmmShape::shared_bytes: the pairs, see
-/// templates/load_batch_rows.cuh.
-inline constexpr std::int32_t kSddmmStaticShared = 256;
 inline constexpr std::int32_t kMostSddmmChunk = 128;  ///< batch rows of a stage
 /// A batch row of x in a stage, bytes: a unit for each lane of a warp.
 inline constexpr std::int32_t kMostSddmmRowBytes = 512;
@@ -27,6 +24,9 @@ struct SddmmShape {
   std::int32_t warps_n = 1;    ///< and the k-steps of a stage
   std::int32_t sums = 0;       ///< of a thread
   std::int32_t shared_bytes = 0;
+  /// The pairs in shared memory besides, see templates/load_batch_rows.cuh. 0 where the accumulators of a run
+  /// take all that a CTA may have, as those of 128 × 128 on sm_75.
+  std::int32_t static_bytes = 0;
 };
 
 /// How a family shares a run out: fills in the sums and, where it has them, the warps of a shape that has its

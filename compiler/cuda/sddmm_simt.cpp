@@ -45,6 +45,7 @@ Instance instantiate(const Sddmm& gradient, const Target& target, const Config& 
   instance.threads = shape.threads;
   instance.dynamic_shared_bytes = shape.shared_bytes;
   instance.declarations.number("tile_out", config.tile_out);
+  instance.declarations.flag("copies_pairs", shape.static_bytes != 0, "to shared memory");
   return instance;
 }
 

@@ -32,7 +32,7 @@ SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const S
   SddmmCosts costs;
   costs.threads = shape.threads;
   costs.registers = std::min(kMostRegisters, shape.sums + 64);
-  costs.shared_bytes = shape.shared_bytes + kSddmmStaticShared;
+  costs.shared_bytes = shape.shared_bytes + shape.static_bytes;
   costs.warps_in = shape.warps_in;
   costs.chunk_shared_bytes = std::int64_t{config.tile_n} * (gradient.block.out + columns) * element;
   const double copies = (fit.dy_copy + activation_costs(gradient)) * passes(gradient.block.out) +

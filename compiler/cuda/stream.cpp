@@ -12,7 +12,7 @@ namespace sparsekiln::cuda {
 namespace {
 
 void validate(const Spmm& problem, const Target& target) {
-  const std::string_view instead = fallback_variant(problem, target);
+  const std::string_view instead = name(fallback_variant(problem, target));
   if (problem.weights() > 1)
     refuse(fmt::format(
         "variant stream multiplies with one weight, and epilogue {} has {}; variant {} would work",

@@ -28,15 +28,20 @@ std::string_view activation_of(Activation activation) { return row_of(activation
 
 bool on_cuda_cores(const Computation& problem, const Target& target) {
   if (problem.ieee()) return true;
-  // A glu pair multiplies block by block, with instructions for 32 inputs.
-  const std::int32_t least_inputs = problem.epilogue.glu ? 32 : 16;
   return size_of(problem.dtype) == 1 &&
          (target.compute_capability() < element(problem.dtype).cuda.least_capability ||
-          problem.block.in < least_inputs);
+          problem.block.in < least_inputs(problem, problem.dtype));
 }
 
-std::string_view fallback_variant(const Computation& problem, const Target& target) {
-  return on_cuda_cores(problem, target) ? "simt" : "mma";
+Variant fallback_variant(const Computation& problem, const Target& target) {
+  return on_cuda_cores(problem, target) ? Variant::simt : Variant::mma;
+}
+
+std::int32_t least_inputs(const Computation& problem, DType type) {
+  constexpr std::int32_t kBytes = 32;
+  const bool several_weights =
+      problem.epilogue.glu || (problem.operation == Operation::forward && problem.gates_of_cell() > 1);
+  return kBytes / (several_weights ? 1 : 2) / static_cast<std::int32_t>(size_of(type));
 }
 
 void require_mma(const Computation& problem, const Target& target) {
@@ -51,13 +56,15 @@ void require_mma(const Computation& problem, const Target& target) {
 void require_tensor_cores(const Computation& problem, const Target& target) {
   const int least = element(problem.dtype).cuda.least_capability;
   if (target.compute_capability() >= least) return;
+  const bool is_f16 = problem.block.in >= least_inputs(problem, DType::f16);
   throw Error(
       ErrorKind::invalid_argument,
-      fmt::format("{} is for sm_{} and later, not for {}: its tensor cores {}; {}f16, or f32 with math ieee, "
-                  "would work",
-                  problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), least, target.arch,
-                  size_of(problem.dtype) == 1 ? "have no m16n8k32 of it" : "have only f16",
-                  size_of(problem.dtype) == 1 ? "variant simt, " : ""));
+      fmt::format(
+          "{} is for sm_{} and later, not for {}: its tensor cores {}; {}{}f32 with math ieee{} would "
+          "work",
+          problem.dtype == DType::f32 ? "math tf32" : name(problem.dtype), least, target.arch,
+          size_of(problem.dtype) == 1 ? "have no m16n8k32 of it" : "have only f16",
+          size_of(problem.dtype) == 1 ? "variant simt, " : "", is_f16 ? "f16, or " : "", is_f16 ? "," : ""));
 }
 
 }  // namespace sparsekiln::cuda

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
@@ -308,6 +309,36 @@ TEST_CASE(
     parts.push_back(
         {cases[i].to_string(), cases[i].layout, cases[i].options, [i] { return run(cases[i], i); }});
   run_table(parts);
+}
+
+// Their accumulators take all of the shared memory of sm_75, which has no room for the pairs then.
+TEST_CASE("gradients of the largest blocks are right with every extra, for one pair and for eight") {
+  if (Suite::current().on_cpu()) return;
+  std::size_t number = 0;
+  for (const Types& types : {kTypes[0], kTypes[2]})
+    for (const ActivationOrder order : kOrders)
+      for (const Extras& extras : {kExtras[0], kExtras[9], kExtras[10]})
+        for (const std::int64_t pairs : {1, 8}) {
+          SddmmCase test{.layout = patterns::random(1, 2, 0.5, 1),
+                         .options = options_of(extras, types, {128, 128}, 7),
+                         .launch = {.n = 7, .pairs = pairs, .beta = extras.beta}};
+          test.options.order = order;
+          CAPTURE(test.to_string());
+          CHECK(run(test, ++number) == "");
+        }
+}
+
+TEST_CASE("gradients of the largest blocks are right where slices of a batch meet in the workspace") {
+  if (Suite::current().on_cpu()) return;
+  for (const Types& types : {kTypes[0], kTypes[2]}) {
+    SddmmCase test{.layout = patterns::random(1, 1, 1, 1),
+                   .options = options_of(kExtras[3], types, {128, 128}, 1),
+                   .launch = {.n = 1}};
+    test.options.convolution = parse_convolution("kernel=1 input=32x32");
+    const Kernel kernel = compile(test.layout, test.options);
+    REQUIRE(kernel.workspace_bytes(1) > 0);
+    CHECK(run(test, 1) == "");
+  }
 }
 
 TEST_CASE("repeated gradients of the weight have the same bits") {
