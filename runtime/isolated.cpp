@@ -121,7 +121,7 @@ std::optional<Child> begin(const std::function<std::vector<std::byte>(std::size_
 
 /// Takes what the pipe has. False once it is closed.
 bool drain(Child& child) {
-  std::array<std::byte, 65536> buffer;
+  std::array<std::byte, 4096> buffer;
   for (;;) {
     const ssize_t got = ::read(child.pipe.get(), buffer.data(), buffer.size());
     if (got == 0) return false;

@@ -25,6 +25,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu_levels.h"
+#include "system/deep_stack.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -67,7 +68,9 @@ void initialise_llvm() {
   });
 }
 
-std::vector<std::byte> compile_object(const std::string& module_text, const Target& target) {
+namespace {
+
+llvm::SmallVector<char, 0> compiled(const std::string& module_text, const Target& target) {
   const Level& level = level_of(target);
   const auto machine = machine_for(level, module_text);
   std::string errors;
@@ -94,6 +97,14 @@ std::vector<std::byte> compile_object(const std::string& module_text, const Targ
     refuse("LLVM cannot write an object for " + std::string(level.name), "", module_text);
   passes.run(*module);
   if (!errors.empty()) refuse("LLVM could not compile the module", errors, module_text);
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::byte> compile_object(const std::string& module_text, const Target& target) {
+  llvm::SmallVector<char, 0> bytes;
+  on_deep_stack([&] { bytes = compiled(module_text, target); });
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   return {data, data + bytes.size()};
 }

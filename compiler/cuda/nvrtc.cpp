@@ -14,6 +14,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/cuda/compatibility.h"
+#include "system/deep_stack.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -186,7 +187,8 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   const std::vector<std::string> options = option_list(arch);
   std::vector<Text> arguments;
   for (const std::string& option : options) arguments.push_back(option.c_str());
-  const Result result = f.compile(program, static_cast<int>(arguments.size()), arguments.data());
+  Result result = 0;
+  on_deep_stack([&] { result = f.compile(program, static_cast<int>(arguments.size()), arguments.data()); });
   NvrtcOutput output;
   output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
   if (result != 0)

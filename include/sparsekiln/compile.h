@@ -23,7 +23,8 @@ namespace sparsekiln {
 
 /// Finds the Binary in a pack or in the store, or makes it and puts it into the store. Needs no device unless
 /// `options.target` is one ("auto" takes the cpu where there is none). Thread-safe; equal requests at the
-/// same time compile once.
+/// same time compile once. It may be called with any stack from 64 KiB on: where less than 4 MiB are left,
+/// NVRTC and LLVM run on a thread of the library's own, with 8 MiB.
 [[nodiscard]] Built build(const Layout& layout, const Options& options);
 
 /// Puts a Binary on a device: the cpu, or the current context's CUDA device ("cuda:1" names another, whose

@@ -13,6 +13,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/cpu/object.h"
+#include "system/deep_stack.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -25,16 +26,27 @@ namespace {
 
 struct LoadedObject::Linker {
   std::unique_ptr<llvm::orc::LLJIT> jit;
+
+  void load(std::span<const std::byte> object) {
+    initialise_llvm();
+    auto made = llvm::orc::LLJITBuilder().create();
+    if (!made) fail("loading a cpu kernel", made.takeError());
+    jit = std::move(*made);
+    const llvm::StringRef bytes(reinterpret_cast<const char*>(object.data()), object.size());
+    if (auto error = jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel.o")))
+      fail("loading a cpu kernel", std::move(error));
+  }
+
+  /// Links the object when it is called first.
+  void* find(const std::string& name) {
+    auto address = jit->lookup(name);
+    if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", printable(name)), address.takeError());
+    return address->toPtr<void*>();
+  }
 };
 
 LoadedObject::LoadedObject(std::span<const std::byte> object) : linker_(std::make_unique<Linker>()) {
-  initialise_llvm();
-  auto jit = llvm::orc::LLJITBuilder().create();
-  if (!jit) fail("loading a cpu kernel", jit.takeError());
-  linker_->jit = std::move(*jit);
-  const llvm::StringRef bytes(reinterpret_cast<const char*>(object.data()), object.size());
-  if (auto error = linker_->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel.o")))
-    fail("loading a cpu kernel", std::move(error));
+  on_deep_stack([&] { linker_->load(object); });
 }
 
 LoadedObject::~LoadedObject() = default;
@@ -52,9 +64,9 @@ std::shared_ptr<const LoadedObject> LoadedObject::of(std::span<const std::byte> 
 }
 
 void* LoadedObject::symbol(const std::string& name) const {
-  auto address = linker_->jit->lookup(name);
-  if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", printable(name)), address.takeError());
-  return address->toPtr<void*>();
+  void* address = nullptr;
+  on_deep_stack([&] { address = linker_->find(name); });
+  return address;
 }
 
 }  // namespace sparsekiln::cpu

@@ -180,3 +180,29 @@ def test_numbers_that_are_none_are_refused():
     for wrong in (-1, 1 << 20):
         with pytest.raises(sk.InvalidArgument, match="1 to 1024"):
             sk.set_threads(wrong)
+
+
+_SMALL_STACK = """
+import sys, threading
+import numpy as np, sparsekiln as sk
+layout = sk.patterns.random(4, 4, 0.4, seed=1)
+def compile(target):
+    try:
+        return sk.compile(layout, 16, 4, target=target, tuning="now" if target == "cpu" else "recorded", tuning_seconds=0.3)
+    except sk.Error as error:
+        assert "NVRTC" in str(error), error
+def work():
+    compile("emulated:sm_90")
+    print(compile("cpu")(np.ones((4, 64), np.float32), np.ones((layout.blocks, 16, 16), np.float32)).sum())
+threading.stack_size(64 << 10)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+def test_kernels_are_compiled_on_threads_with_the_smallest_stack(tmp_path):
+    done = subprocess.run([sys.executable, "-c", _SMALL_STACK], capture_output=True, text=True,
+                          env=os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path)})  # fmt: skip
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert float(done.stdout) == sk.patterns.random(4, 4, 0.4, seed=1).blocks * 16 * 16 * 4
