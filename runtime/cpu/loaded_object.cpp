@@ -2,6 +2,8 @@
 
 #include <map>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
@@ -14,34 +16,54 @@
 
 #include "compiler/cpu/object.h"
 #include "system/deep_stack.h"
+#include "system/executable_memory.h"
 
 namespace sparsekiln::cpu {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, llvm::Error error) {
-  throw Error(ErrorKind::driver, fmt::format("{}: {}", what, llvm::toString(std::move(error))));
+[[noreturn]] void fail(const std::string& why) {
+  throw Error(ErrorKind::driver, fmt::format("loading a kernel on the cpu: {}", why));
+}
+
+void check_executable_memory() {
+  if (const std::string why = why_no_executable_memory(); !why.empty())
+    fail(
+        fmt::format("the system gives this process no executable memory ({}), which compiled kernels need; "
+                    "MemoryDenyWriteExecute=no of its systemd unit, execmem of its SELinux policy, or a CUDA "
+                    "target, would work",
+                    why));
 }
 
 }  // namespace
 
 struct LoadedObject::Linker {
   std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::mutex mutex;
+  std::string causes;  ///< what a look-up does not repeat: it says only that a symbol has no address
 
   void load(std::span<const std::byte> object) {
     initialise_llvm();
     auto made = llvm::orc::LLJITBuilder().create();
-    if (!made) fail("loading a cpu kernel", made.takeError());
+    if (!made) fail(llvm::toString(made.takeError()));
     jit = std::move(*made);
+    jit->getExecutionSession().setErrorReporter([this](llvm::Error error) {
+      const std::lock_guard lock(mutex);
+      causes += (causes.empty() ? "" : "; ") + llvm::toString(std::move(error));
+    });
     const llvm::StringRef bytes(reinterpret_cast<const char*>(object.data()), object.size());
     if (auto error = jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "kernel.o")))
-      fail("loading a cpu kernel", std::move(error));
+      fail(llvm::toString(std::move(error)));
   }
 
   /// Links the object when it is called first.
   void* find(const std::string& name) {
     auto address = jit->lookup(name);
-    if (!address) fail(fmt::format("the cpu kernel's symbol '{}'", printable(name)), address.takeError());
-    return address->toPtr<void*>();
+    if (address) return address->toPtr<void*>();
+    const std::string missing = llvm::toString(address.takeError());
+    check_executable_memory();
+    const std::lock_guard lock(mutex);
+    fail(fmt::format("its symbol '{}' has no address: {}", printable(name),
+                     causes.empty() ? missing : causes));
   }
 };
 
