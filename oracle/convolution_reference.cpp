@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "oracle/multiplied_operands.h"
+#include "system/parallel.h"
 
 namespace sparsekiln {
 namespace {
@@ -181,12 +182,9 @@ void for_each_block(std::int32_t blocks, double flops, const std::function<void(
   const double most = std::min<double>(std::max(1u, std::thread::hardware_concurrency()), blocks);
   const auto threads = static_cast<std::size_t>(std::clamp(flops / 4e6, 1.0, std::max(1.0, most)));
   std::atomic<std::int32_t> next = 0;
-  const auto take = [&] {
+  in_parallel(threads, [&](std::size_t) {
     for (std::int32_t block = next++; block < blocks; block = next++) work(block);
-  };
-  std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);
-  take();
+  });
 }
 
 template <class Sum>

@@ -15,6 +15,7 @@
 #include "compiler/element.h"
 #include "oracle/convolution_reference.h"
 #include "oracle/reference_epilogue.h"
+#include "system/parallel.h"
 
 namespace sparsekiln {
 namespace {
@@ -173,12 +174,9 @@ void for_each_row(const Sddmm& gradient, double worth, const std::function<void(
       std::min<double>(std::max(1u, std::thread::hardware_concurrency()), gradient.layout.rows());
   const auto threads = static_cast<std::size_t>(std::clamp(worth, 1.0, std::max(1.0, most)));
   std::atomic<std::int32_t> next = 0;
-  const auto take = [&] {
+  in_parallel(threads, [&](std::size_t) {
     for (std::int32_t row = next++; row < gradient.layout.rows(); row = next++) work(row);
-  };
-  std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);
-  take();
+  });
 }
 
 /// Calls use(block, element, exists) for every element of dw; beyond a cut none exists.

@@ -7,6 +7,7 @@
 
 #include "oracle/convolution_reference.h"
 #include "oracle/multiplied_operands.h"
+#include "system/parallel.h"
 
 namespace sparsekiln {
 namespace {
@@ -276,14 +277,11 @@ Reference reference(const Spmm& problem, const HostOperands& operands, std::int6
     // Each row is summed by one thread in the same order, so the result does not depend on the number of
     // threads.
     std::atomic<std::int32_t> next = 0;
-    const auto work = [&](WidenedRows::Scratch& scratch) {
-      for (std::int32_t row = next++; row < problem.layout.rows(); row = next++)
-        rows.compute_row(row, multiply, scratch, y, magnitude);
-    };
     std::vector<WidenedRows::Scratch> scratch(thread_count(problem, entries), rows.scratch(with_magnitude));
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < scratch.size(); ++i) threads.emplace_back(work, std::ref(scratch[i]));
-    work(scratch[0]);
+    in_parallel(scratch.size(), [&](std::size_t thread) {
+      for (std::int32_t row = next++; row < problem.layout.rows(); row = next++)
+        rows.compute_row(row, multiply, scratch[thread], y, magnitude);
+    });
   }
   return result;
 }

@@ -18,7 +18,7 @@ _MAY_INCLUDE = {
     "cache": {"system"},
     "compiler": {"system", "templates"},
     "autotune": {"compiler", "cache"},
-    "oracle": {"compiler"},
+    "oracle": {"compiler", "system"},
     "runtime": {"oracle", "autotune", "compiler", "cache", "system"},
     "tools": {"runtime", "oracle", "autotune", "compiler", "cache", "system", "templates"},
     "emulator": set(),

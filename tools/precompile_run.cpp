@@ -6,7 +6,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +18,7 @@
 #include "runtime/build.h"
 #include "runtime/request.h"
 #include "runtime/stored_binary.h"
+#include "system/parallel.h"
 #include "tools/progress.h"
 
 namespace sparsekiln::tools {
@@ -69,16 +69,13 @@ Precompiled precompile_all(const std::vector<KernelJob>& jobs, std::size_t worke
   {
     Progress progress(all.size());
     std::atomic<std::size_t> next = 0;
-    std::vector<std::jthread> threads;
-    for (std::size_t worker = 0; worker < std::min(workers, all.size()); ++worker)
-      threads.emplace_back([&] {
-        for (std::size_t mine = next++; mine < all.size(); mine = next++) {
-          make(all[mine]);
-          const bool failed = all[mine].failure.has_value();
-          progress.done(all[mine].job->name, !all[mine].compiled && !failed, failed);
-        }
-      });
-    threads.clear();
+    in_parallel(std::min(workers, all.size()), [&](std::size_t) {
+      for (std::size_t mine = next++; mine < all.size(); mine = next++) {
+        make(all[mine]);
+        const bool failed = all[mine].failure.has_value();
+        progress.done(all[mine].job->name, !all[mine].compiled && !failed, failed);
+      }
+    });
   }
   Precompiled result;
   for (Work& work : all) {
