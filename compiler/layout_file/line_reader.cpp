@@ -9,6 +9,13 @@
 
 namespace sparsekiln::layout_file {
 
+LineReader::LineReader(std::string_view text, std::string_view name) : rest_(text), name_(name) {
+  constexpr std::string_view kUtf8Mark = "\xef\xbb\xbf";
+  if (text.starts_with(kUtf8Mark)) rest_.remove_prefix(kUtf8Mark.size());
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    refuse_at_line(name, 1, "the text is in UTF-16; the same text in UTF-8 can be read");
+}
+
 std::optional<std::string_view> LineReader::next() {
   // Counted past the end as well, so that a refusal points to where the missing line should be.
   ++line_;

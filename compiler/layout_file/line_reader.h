@@ -7,10 +7,12 @@
 
 namespace sparsekiln::layout_file {
 
-/// Walks over a text line by line. Lines end in LF or CR LF; the last one may lack its end.
+/// Walks over a text line by line. Lines end in LF or CR LF; the last one may lack its end. UTF-8's byte
+/// order mark, which some editors put in front, is no part of the first line.
 class LineReader {
  public:
-  LineReader(std::string_view text, std::string_view name) : rest_(text), name_(name) {}
+  /// Throws `invalid_argument` naming the file where the text begins with the mark of UTF-16.
+  LineReader(std::string_view text, std::string_view name);
 
   /// The next line without its end; nothing once the text is used up.
   [[nodiscard]] std::optional<std::string_view> next();

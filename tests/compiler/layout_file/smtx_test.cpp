@@ -31,6 +31,11 @@ TEST_CASE("smtx: sizes, row offsets and column indices are read") {
   CHECK(parse("3 4 5\n0,2,2,5\n0,2,1,2,3") == sample());
 }
 
+TEST_CASE("smtx: a byte order mark of UTF-8 is no part of the first line") {
+  CHECK(parse("\xef\xbb\xbf"
+              "3, 4, 5\r\n0 2 2 5\r\n0 2 1 2 3\r\n") == sample());
+}
+
 TEST_CASE("smtx: a matrix without entries needs no line of column indices") {
   CHECK(parse("2, 3, 0\n0 0 0\n").blocks() == 0);
   CHECK(parse("2, 3, 0\n0 0 0\n\n").cols() == 3);

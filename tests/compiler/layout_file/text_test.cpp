@@ -32,6 +32,17 @@ TEST_CASE("text: blanks between the digits and empty lines at the end do not cou
   CHECK(parse(" 1 0\t1 \r\n0 01\r\n\r\n \n") == sample());
 }
 
+TEST_CASE("text: a byte order mark of UTF-8 is no part of the first line, and one of UTF-16 is refused") {
+  CHECK(parse("\xef\xbb\xbf"
+              "101\r\n001\r\n") == sample());
+  CHECK(
+      refuses("\xef\xbb\xbf"
+              "1x\n",
+              "line 1: expected 0 or 1 in column 2, found 'x'"));
+  for (const std::string mark : {"\xff\xfe", "\xfe\xff"})
+    CHECK(refuses(mark + "1\n", "line 1: the text is in UTF-16; the same text in UTF-8 can be read"));
+}
+
 TEST_CASE("text: what is written is bare digits") {
   std::string text;
   layout_file::write_text(sample(), [&](std::string_view piece) { text += piece; });
