@@ -44,6 +44,19 @@ std::string_view next_word(std::string_view& rest, std::string_view separators) 
   return word;
 }
 
+void expect_end(const LineReader& lines, std::string_view rest, std::string_view what,
+                std::string_view separators) {
+  if (const auto word = next_word(rest, separators); !word.empty())
+    lines.refuse(fmt::format("expected the end of {}, found {}", what, quoted(word)));
+}
+
+bool is_in_any_case(std::string_view word, std::string_view lower) {
+  const auto lowered = [](char letter) {
+    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  };
+  return std::ranges::equal(word, lower, {}, lowered);
+}
+
 std::optional<std::int64_t> parse_integer(std::string_view word) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);

@@ -36,6 +36,13 @@ class LineReader {
 /// Cuts the next word off `rest`, skipping the separators around it; empty where there is none.
 [[nodiscard]] std::string_view next_word(std::string_view& rest, std::string_view separators = " \t");
 
+/// Throws `invalid_argument` where `rest` has a word; `what` names what should have ended before it.
+void expect_end(const LineReader& lines, std::string_view rest, std::string_view what = "the line",
+                std::string_view separators = " \t");
+
+/// Whether `word` is `lower`, which is in lower case, in any case of its letters.
+[[nodiscard]] bool is_in_any_case(std::string_view word, std::string_view lower);
+
 /// A whole decimal integer; nothing where `word` is anything else or does not fit.
 [[nodiscard]] std::optional<std::int64_t> parse_integer(std::string_view word);
 

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "compiler/layout_file/line_reader.h"
-#include "compiler/layout_file/refusal.h"
 
 namespace sparsekiln::layout_file {
 
@@ -18,8 +17,7 @@ namespace {
 constexpr std::string_view kSeparators = " \t,";
 
 void expect_line_end(const LineReader& lines, std::string_view rest) {
-  if (const auto word = next_word(rest, kSeparators); !word.empty())
-    lines.refuse(fmt::format("expected the end of the line, found {}", quoted(word)));
+  expect_end(lines, rest, "the line", kSeparators);
 }
 
 }  // namespace

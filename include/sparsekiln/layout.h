@@ -48,10 +48,10 @@ class Layout {
   [[nodiscard]] static Layout from_mask(std::int64_t rows, std::int64_t cols,
                                         std::span<const std::uint8_t> mask);
 
-  /// Reads `.npy` (2-D bool or integer), `.mtx` (Matrix Market coordinate), `.smtx`, or text of 0 and 1 (any
-  /// other ending); the ending decides. Throws `invalid_argument` with the file, the place in it and what was
-  /// expected, and `io` where the file cannot be read, is no regular file (a pipe, a device) or has more than
-  /// 4 GiB.
+  /// Reads `.npy` (2-D bool or integer), `.mtx` (Matrix Market), `.smtx`, or text of 0 and 1 (any other
+  /// ending); the ending decides, and docs/layouts.md says what each may hold. Throws `invalid_argument` with
+  /// the file, the place in it and what was expected, and `io` where the file cannot be read, is no regular
+  /// file (a pipe, a device) or has more than 4 GiB.
   [[nodiscard]] static Layout load(const std::filesystem::path& file);
   /// Writes the format that the ending names, through a temporary file that is renamed: all or nothing.
   /// Throws `io` where the file cannot be written, `invalid_argument` where the format cannot hold the grid.

@@ -39,6 +39,30 @@ def test_a_saved_layout_is_loaded(tmp_path):
         assert sk.Layout.load(tmp_path / name) == layout
 
 
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric", "hermitian"])
+@pytest.mark.parametrize("form", ["coordinate", "array"])
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint32, np.int64, np.uint64, np.float32, np.float64, np.complex64])
+def test_matrix_market_files_that_scipy_writes_are_read(tmp_path, dtype, form, symmetry):
+    scipy_io = pytest.importorskip("scipy.io")
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    mask = sk.patterns.random(5, 5, 0.4, seed=3).mask()
+    values = mask.astype(dtype)
+    if symmetry == "skew-symmetric":
+        if np.dtype(dtype).kind in "bu":
+            pytest.skip("has values of both signs")
+        values = np.tril(values, -1) - np.tril(values, -1).T
+    elif symmetry != "general":
+        values = np.tril(values) + np.tril(values, -1).T
+    if symmetry == "hermitian" and np.dtype(dtype).kind == "c":
+        values = np.tril(values) + 1j * np.tril(values, -1)
+        values = values + np.tril(values, -1).conj().T
+    file = str(tmp_path / "l.mtx")
+    scipy_io.mmwrite(file, scipy_sparse.coo_array(values) if form == "coordinate" else values, symmetry=symmetry)
+    with open(file) as text:
+        assert {form, symmetry} <= set(text.readline().split())
+    np.testing.assert_array_equal(sk.Layout.load(file).mask(), values != 0)
+
+
 def test_scipy_matrices_give_their_blocks():
     scipy_sparse = pytest.importorskip("scipy.sparse")
     mask = sk.patterns.random(4, 6, 0.5, seed=2).mask()
