@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compiler/host_threads.h"
+#include "runtime/team.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -176,8 +177,6 @@ void ThreadPool::State::wake(std::int32_t needed) {
 
 namespace {
 
-constinit std::atomic<Team> team_of_process{nullptr};
-
 void work_alone(const ThreadPool::Work& work) {
   for (std::int32_t pass = 0; pass < work.passes; ++pass)
     for (std::int64_t job = 0; job < work.jobs; ++job) work.job(work.context, pass, job);
@@ -208,7 +207,7 @@ void ThreadPool::run_on(Team team, const Work& work) {
 
 void ThreadPool::run(const Work& work) {
   if (work.threads <= 1 || work.jobs <= 1 || work.passes > kMostPasses) return work_alone(work);
-  if (const Team team = team_of_process.load(std::memory_order_relaxed)) return run_on(team, work);
+  if (const Team team = sparsekiln::team()) return run_on(team, work);
   State& state = *state_;
   const std::unique_lock lock(state.busy, std::try_to_lock);
   if (!lock) return work_alone(work);
@@ -234,11 +233,8 @@ const struct AtExit {
 } at_exit;
 
 /// A child that was forked has this memory but not the threads; locks and counters that they held stay as
-/// they were. There the pool is neither used nor destroyed, nor the team used.
-[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] {
-  pool_of_process.store(nullptr);
-  team_of_process.store(nullptr);
-});
+/// they were. There the pool is neither used nor destroyed.
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool_of_process.store(nullptr); });
 
 }  // namespace
 
@@ -252,5 +248,3 @@ ThreadPool& ThreadPool::shared() {
 }
 
 }  // namespace sparsekiln::cpu
-
-void sparsekiln::set_team(Team team) { cpu::team_of_process.store(team, std::memory_order_relaxed); }
