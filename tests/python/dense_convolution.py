@@ -116,7 +116,7 @@ def check_no_images(layer, extents: tuple[int, ...]) -> None:
     assert not layer.weight_values.grad.any() and not layer.bias.grad.any()
 
 
-def _run(layer, x, weight, bias, dy, output_size):
+def run_dense(layer, x, weight, bias, dy, output_size=None):
     """y, dx, dW and dbias of PyTorch, in float64."""
     operands = [one.detach().double().requires_grad_() for one in (x, weight, bias)]
     names = ("stride", "padding", "dilation", "groups") + (("output_padding",) if hasattr(layer, "output_padding") else ())
@@ -183,8 +183,8 @@ def check(layer, x: torch.Tensor, seed: int = 2, output_size=None) -> None:
         y.backward(dy)
     weight = dense_weight(layer)
     bias = torch.zeros(layer.out_channels) if layer.bias is None else layer.bias
-    expected = _run(layer, x, weight, bias, dy, output_size)
-    bounds = _run(layer, x.abs(), weight.abs(), bias.abs(), dy.abs(), output_size)
+    expected = run_dense(layer, x, weight, bias, dy, output_size)
+    bounds = run_dense(layer, x.abs(), weight.abs(), bias.abs(), dy.abs(), output_size)
     found = [y, x.grad, layer.weight_values.grad, None if layer.bias is None else layer.bias.grad]
     for name, is_, wanted, bound in zip(("y", "dx", "dW", "dbias"), found, expected, bounds):
         if is_ is None:
