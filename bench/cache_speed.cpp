@@ -94,7 +94,7 @@ class QueueClock {
   }
 
  private:
-  cache::Descriptor file_;
+  sk::Descriptor file_;
 };
 
 /// The longest look-ups of a reader: by the clock, and without what it waited for a processor.
