@@ -190,10 +190,10 @@ def main() -> None:
         "with p20 and p80 of the rounds.", "",
         "Inference:", "", *table_of_layers(of_list), "",
         f"Speed over the fastest dense product, {_SIDE} features in and out, n = {_BATCH}:", "",
-        "![Speed over the fastest dense product against density, for blocks of 8 to 64](plots/against.svg)", "",
+        "![Speed over the fastest dense product against density, for blocks of 8 to 64](plots/against.png)", "",
         *table_of_squares(of_squares), "",
         *goals(of_list, of_squares), "",
-        "![Milliseconds against features at one number of parameters, against the batch, and against threads](plots/against_scaling.svg)", "",
+        "![Milliseconds against features at one number of parameters, against the batch, and against threads](plots/against_scaling.png)", "",
         *(line for study, results in grown for line in cpu_scaling.table(study, results)),
         "A step of training, with a bias:", "", *table_of_layers(of_training), "",
         f"Convolutions of 3×3, {images} images, against the fastest of PyTorch's formats:", "", *table_of_convolutions(of_convolutions), "",
@@ -205,8 +205,8 @@ def main() -> None:
     if options.write:
         folder = options.write.parent / "plots"
         folder.mkdir(exist_ok=True)
-        plot_of_squares(of_squares, folder / "against.svg")
-        cpu_scaling.plot(grown, folder / "against_scaling.svg")
+        plot_of_squares(of_squares, folder / "against.png")
+        cpu_scaling.plot(grown, folder / "against_scaling.png")
         publish.write(options.write, text, __file__)
 
 

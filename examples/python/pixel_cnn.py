@@ -38,7 +38,7 @@ FULL = "dense, by Sparsekiln"  #: the dense network with block-sparse layers of 
 RATES = (8e-3, 16e-3, 32e-3, 64e-3)
 STEPS = {"digits": 1000, "patches": 2400}  #: updates in a run
 SEARCH_SEED = 100
-RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/examples/pixel_cnn"
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "out/examples/pixel_cnn"
 CHECKPOINTS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "sparsekiln-examples/pixel_cnn"
 
 

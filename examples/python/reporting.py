@@ -56,8 +56,8 @@ def new_figure(**how):
     """A matplotlib figure and its axes (see pyplot.subplots), drawn without a screen and alike on every run."""
     import matplotlib
 
-    matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "sparsekiln", "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+    matplotlib.use("agg")
+    matplotlib.rcParams.update({"axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
                                 "axes.spines.right": False, "font.size": 9, "legend.frameon": False})  # fmt: skip
     from matplotlib import pyplot
 
@@ -65,16 +65,16 @@ def new_figure(**how):
 
 
 def publish(options: argparse.Namespace, name: str, text: str, figure, described: str) -> None:
-    """Prints `text`; with --write also puts it into that file with the plot, NAME.svg in a folder examples/ beside it.
+    """Prints `text`; with --write also puts it into that file with the plot, NAME.png in a folder examples/ beside it.
 
     `described` says in words what the plot shows.
     """
     print(text)
     if not options.write:
         return
-    plot = options.write.parent / "examples" / f"{name}.svg"
+    plot = options.write.parent / "examples" / f"{name}.png"
     plot.parent.mkdir(exist_ok=True)
-    figure.savefig(plot, metadata={"Date": None})
+    figure.savefig(plot, dpi=144, metadata={"Software": None})
     begin, end = f"<!-- {name}.py writes from here -->", f"<!-- {name}.py: to here -->"
     document = options.write.read_text()
     head, found, rest = document.partition(begin)

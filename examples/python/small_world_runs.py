@@ -15,7 +15,7 @@ import reporting
 import turns
 from character_models import Network, Result, Run, Text, Trainer, Training
 
-RESULTS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/examples/small_world_lstm"
+RESULTS = pathlib.Path(__file__).resolve().parent.parent.parent / "out/examples/small_world_lstm"
 RATES = 8e-3, 16e-3  # the first to be tried; then on in factors of 2 while the best one is at the edge
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # standard errors of a 95 % interval, by count
 
