@@ -53,8 +53,8 @@ class Layout {
   /// the file, the place in it and what was expected, and `io` where the file cannot be read, is no regular
   /// file (a pipe, a device) or has more than 4 GiB.
   [[nodiscard]] static Layout load(const std::filesystem::path& file);
-  /// Writes the format that the ending names, through a temporary file that is renamed: all or nothing.
-  /// Throws `io` where the file cannot be written, `invalid_argument` where the format cannot hold the grid.
+  /// Writes the format of the ending (none: text), through a temporary file that is renamed: all or nothing.
+  /// Throws `io` where it cannot be written, `invalid_argument` for other endings and grids it cannot hold.
   void save(const std::filesystem::path& file) const;
 
   [[nodiscard]] std::int32_t rows() const noexcept;

@@ -341,6 +341,12 @@ class BadRequestTest(CommandTest):
             with self.subTest(" ".join(arguments)):
                 self.assert_refused(_NO_SENSE, ["layout", "make", *arguments, "-o", "L.npy"], needles)
 
+    def test_a_layout_is_not_written_as_text_under_the_name_of_something_else(self):
+        for name in ("L.npz", "L.NPY", "L.json"):
+            self.assert_refused(
+                _NO_SENSE, ["layout", "make", "causal", "--size", 4, "-o", name], [name, ".npy, .mtx, .smtx or .txt would work"]
+            )
+
     def test_an_output_folder_without_a_name_is_refused(self):
         self.make("random", "--size", 4, "--density", 0.5)
         self.assert_refused(_NO_SENSE, ["compile", "L.npy", "--target", _TARGET, "-o", ""], ["--output", "''"])

@@ -169,6 +169,21 @@ TEST_CASE("a dense format refuses a huge grid, which the sparse ones take") {
   CHECK(folder.files() == 1);
 }
 
+TEST_CASE("an ending that names no format is read as text, and not written") {
+  const Folder folder;
+  for (const char* name : {"L.npz", "L.NPY", "L.json", "L.v2"}) {
+    CAPTURE(name);
+    const std::string said =
+        failure(ErrorKind::invalid_argument, [&] { patterns::causal(2).save(folder / name); });
+    CHECK(has(said, (folder / name).string()));
+    CHECK(has(said, ".npy, .mtx, .smtx or .txt would work"));
+  }
+  CHECK(folder.files() == 0);
+  patterns::causal(2).save(folder / "L.txt");
+  std::filesystem::rename(folder / "L.txt", folder / "L.mask");
+  CHECK(Layout::load(folder / "L.mask") == patterns::causal(2));
+}
+
 TEST_CASE("a missing file and a folder are failures to read, with the reason") {
   const Folder folder;
   CHECK(failure(ErrorKind::io, [&] { static_cast<void>(Layout::load(folder / "L.npy")); }) ==
