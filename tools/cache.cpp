@@ -170,6 +170,9 @@ Answer list(const CacheArguments& arguments) {
 
 /// The one entry, whole or failed, whose key begins so.
 File find(const Folder& folder, const std::string& key) {
+  if (key.empty())
+    throw Error(ErrorKind::invalid_argument,
+                "KEY '': the beginning of a key would work; `cache list` lists them");
   std::vector<File> matches;
   for (File& file : cache::list(folder))
     if ((file.kind == FileKind::entry || file.kind == FileKind::failed) && file.key.starts_with(key))
@@ -340,6 +343,10 @@ std::uint64_t amount(const char* option, const std::string& text, std::uint64_t 
 }
 
 Answer make_key(const CacheArguments& arguments) {
+  if (!arguments.key_file.has_filename())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("FILE '{}' has no name of a file; one such as 'sparsekiln.key' would work",
+                            printable(arguments.key_file.string())));
   cache::Keys::make(arguments.key_file);
   const std::string secret = arguments.key_file.string();
   Answer answer;

@@ -151,6 +151,9 @@ class CacheTest(CommandTest):
         self.compile()
         for arguments, needle in [
             (["inspect", "zzz"], "cache list"),
+            (["inspect", ""], "the beginning of a key would work"),
+            (["key", ""], "FILE '' has no name of a file"),
+            (["key", "folder/"], "FILE 'folder/' has no name of a file"),
             (["trim", "--max-bytes", "many"], "512M"),
             (["clear", "--failed", "--bad"], "one of them"),
             ([], "cache --help"),
@@ -159,6 +162,7 @@ class CacheTest(CommandTest):
                 result = self.run_tool("cache", *arguments)
                 self.assertEqual(result.status, _NO_SENSE, result.err)
                 self.assertIn(needle, result.err + result.out)
+        self.assertEqual(self.files() - {"L.npy"}, set())
 
 
 if __name__ == "__main__":
