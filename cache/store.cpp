@@ -126,7 +126,7 @@ struct Store::State {
 
   void report(const std::string& problem) {
     if (warned.exchange(true) || !warn) return;
-    warn(problem + " (until then, what is compiled is kept in memory, for this process only)");
+    warn(problem + " (until then, the cache keeps what is compiled in memory, for this process only)");
   }
 
   void remember_write(const Identity& identity, const std::string& failure) {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "compiler/element.h"
 #include "runtime/c_operands.h"
 #include "runtime/c_structs.h"
+#include "runtime/warnings.h"
 
 using sparsekiln::Error;
 using sparsekiln::ErrorKind;
@@ -259,6 +261,18 @@ const char* sk_error_message(void) { return last_failure.message.c_str(); }
 const char* sk_error_log(void) { return last_failure.log.c_str(); }
 const char* sk_version(void) { return SPARSEKILN_VERSION; }
 int sk_interface_version(void) { return SK_INTERFACE_VERSION; }
+
+const char* sk_take_warning(void) {
+  thread_local std::string taken;
+  try {
+    std::optional<std::string> oldest = sparsekiln::take_warning();
+    if (!oldest) return nullptr;
+    taken = std::move(*oldest);
+    return taken.c_str();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 
 size_t sk_element_type_count(void) { return sparsekiln::elements().size(); }
 

@@ -9,6 +9,8 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "runtime/warnings.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -34,8 +36,10 @@ void ReadOnlyStores::with(bool needed, Action action) {
     action();
   } catch (const Error& error) {
     if (needed || error.kind() != ErrorKind::cache) throw;
+    const std::string found = fmt::format("SPARSEKILN_PACKS: {}", error.what());
+    warn(found);
     if (!warning_.empty()) warning_ += "; ";
-    warning_ += fmt::format("SPARSEKILN_PACKS: {}", error.what());
+    warning_ += found;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "compiler/plan.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
+#include "runtime/warnings.h"
 
 namespace sparsekiln {
 namespace {
@@ -26,6 +27,7 @@ const SharedLevel& shared_level() {
   static const SharedLevel level = [] {
     SharedLevel found;
     found.remote = cache::Remote::from_environment(found.complaint);
+    if (!found.complaint.empty()) warn(found.complaint);
     return found;
   }();
   return level;
@@ -40,8 +42,7 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
   const std::filesystem::path folder = asked.empty() ? cache::Store::default_folder() : asked;
   const std::lock_guard lock(mutex);
   std::shared_ptr<cache::Store>& store = stores[folder];
-  if (store == nullptr)
-    store = std::make_shared<cache::Store>(folder, cache::Store::Warn(), cache::Limits(), remote);
+  if (store == nullptr) store = std::make_shared<cache::Store>(folder, warn, cache::Limits(), remote);
   return store;
 }
 

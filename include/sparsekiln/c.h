@@ -46,8 +46,12 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 7
+#define SK_INTERFACE_VERSION 8
 int sk_interface_version(void);
+/* Since interface version 8. What the user of this process should read once, though nothing has failed: why
+ * compiled kernels are not kept, why a pack or the shared level of the cache is not used. Gives the oldest
+ * sentence that was not given yet, or null where there is none. Valid until the next call on this thread. */
+const char* sk_take_warning(void);
 
 /* ---- element types (enum DType of problem.h) ---- */
 

@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 7, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 8, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 
 #include "compiler/activation.h"
 #include "tests/runtime/c_array.h"
+#include "tests/temporary_folder.h"
 
 extern "C" int header_is_c(void);
 
@@ -27,7 +29,7 @@ using sparsekiln::exchange;
 TEST_CASE("the header is C, and the version is that of the project") {
   CHECK(header_is_c() == 1);
   CHECK(std::string_view(sk_version()) == SPARSEKILN_VERSION);
-  CHECK(sk_interface_version() == 7);  // as c_header.c has it, with the sizes of the structs
+  CHECK(sk_interface_version() == 8);  // as c_header.c has it, with the sizes of the structs
 }
 
 TEST_CASE("the exported init functions initialise the first version of a struct, and nothing after it") {
@@ -250,6 +252,31 @@ TEST_CASE("what makes no sense is refused with a sentence, and gives nothing") {
 }
 
 #if SPARSEKILN_CPU
+TEST_CASE("a cache that is not used is said once, by those who compile with it") {
+  const sparsekiln::test::TemporaryFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  sk_layout* layout = exchange();
+  sk_options options;
+  sk_options_init(&options);
+  options.block_out = options.block_in = 8;
+  options.target = "cpu";
+  const std::string cache_dir = folder.path().string();
+  options.cache_dir = cache_dir.c_str();
+  while (sk_take_warning() != nullptr) {
+  }
+  for (const char* batch : {"3", "5"}) {
+    options.batch = batch;
+    sk_kernel* kernel = nullptr;
+    REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
+    sk_kernel_free(kernel);
+  }
+  const char* const warning = sk_take_warning();
+  REQUIRE(warning != nullptr);
+  CHECK(std::string(warning).find("will not use the cache folder '" + cache_dir) != std::string::npos);
+  CHECK(sk_take_warning() == nullptr);
+  sk_layout_free(layout);
+}
+
 TEST_CASE("a kernel is compiled, described, and run on DLPack tensors") {
   sk_layout* layout = exchange();
   sk_options options;
