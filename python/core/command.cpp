@@ -4,15 +4,18 @@
 #include <string>
 #include <vector>
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/nanobind.h>
 
 #include "tools/command_line.h"
 
 namespace sparsekiln::python {
 namespace {
 
-int run_command_line(std::vector<std::string> arguments) {
+/// `given`: bytes, as the system gave them.
+int run_command_line(const nanobind::list& given) {
+  std::vector<std::string> arguments;
+  for (const nanobind::handle one : given)
+    arguments.emplace_back(nanobind::cast<nanobind::bytes>(one).c_str());
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);

@@ -21,7 +21,8 @@ namespace nb = nanobind;
 /// sk_options and the text that its members point to.
 class Wishes {
  public:
-  /// `fields`: texts by the names of sk_field. `from`: other members of sk_options by their names.
+  /// `fields`: texts by the names of sk_field. `from`: other members of sk_options by their names; paths are
+  /// bytes.
   Wishes(const nb::dict& fields, const nb::dict& from) {
     sk_options_init(&options_);
     texts_.reserve(2 * nb::len(fields) + 8);  // so that pointers from c_str stay valid
@@ -37,7 +38,8 @@ class Wishes {
     text("target", options_.target);
     text("config", options_.config);
     text("tuning", options_.tuning);
-    text("cache_dir", options_.cache_dir);
+    texts_.emplace_back(nb::cast<nb::bytes>(from["cache_dir"]).c_str());
+    options_.cache_dir = texts_.back().c_str();
     text("require", options_.require);
     const auto flag = [&](const char* name) { return nb::cast<bool>(from[name]) ? 1 : 0; };
     options_.attached = flag("attached");
@@ -46,7 +48,7 @@ class Wishes {
     options_.out_features = nb::cast<std::int64_t>(from["out_features"]);
     options_.tuning_seconds = nb::cast<double>(from["tuning_seconds"]);
     for (const nb::handle pack : nb::cast<nb::sequence>(from["packs"]))
-      packs_.push_back(nb::cast<std::string>(pack));
+      packs_.emplace_back(nb::cast<nb::bytes>(pack).c_str());
     for (const std::string& pack : packs_) pack_names_.push_back(pack.c_str());
     pack_names_.push_back(nullptr);
     options_.packs = pack_names_.data();

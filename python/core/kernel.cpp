@@ -13,6 +13,7 @@
 #include <nanobind/stl/string_view.h>
 #include <sparsekiln/convolution.h>
 
+#include "python/core/arguments.h"
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
 #include "python/core/tensors.h"
@@ -165,16 +166,6 @@ DLDataType type_of(std::string_view dtype) {
   return {type->dlpack_code, type->dlpack_bits, 1};
 }
 
-/// nb::cast names neither the argument nor what is wrong with it.
-template <typename T>
-T number(std::string_view name, nb::handle value) {
-  T result{};
-  if (!nb::try_cast(value, result))
-    raise(PyExc_TypeError,
-          std::string(name) + " is " + nb::cast<std::string>(nb::repr(value)) + "; a number would work");
-  return result;
-}
-
 /// What a caller gave, and what is made for it.
 class Call {
  public:
@@ -186,7 +177,7 @@ class Call {
       raise(PyExc_TypeError, std::string(kernel.operation) + " takes three operands by their places, not " +
                                  std::to_string(positional.size()) + "; the others by their names");
     for (std::size_t i = 0; i < positional.size(); ++i) give(places[i], positional[i]);
-    for (const auto [key, value] : named) give(nb::cast<std::string_view>(key), value);
+    for (const auto [key, value] : named) give(name_of(key), value);
     main_ = places[2];
     first_ = places[0];
   }
@@ -231,6 +222,13 @@ class Call {
   }
 
  private:
+  static std::string_view name_of(nb::handle key) {
+    std::string_view name;
+    if (!nb::try_cast(key, name))  // a surrogate
+      raise(PyExc_TypeError, "there is no operand " + nb::cast<std::string>(nb::repr(key)));
+    return name;
+  }
+
   void give(std::size_t operand, nb::handle value) {
     if (!value.is_none() && (taken_ >> operand & 1) == 0)
       raise(PyExc_TypeError, "this kernel (" + std::string(kernel_.operation) + ") looks at no operand " +
@@ -246,18 +244,19 @@ class Call {
     if (const std::size_t operand = index_of(name); operand < kCount) {
       give(operand, value);
     } else if (name == "alpha") {
-      alpha_ = number<double>(name, value);
+      alpha_ = argument<double>("real", name, value);
     } else if (name == "beta") {
-      beta_ = number<double>(name, value);
+      beta_ = argument<double>("real", name, value);
     } else if (name == "epsilon") {
-      operands_.epsilon = number<double>(name, value);
+      operands_.epsilon = argument<double>("real", name, value);
     } else if (name == "threads") {
-      operands_.threads = number<std::int32_t>(name, value);
+      operands_.threads = argument<std::int32_t>("int32", name, value);
     } else if (name == "workspace") {
       if (!value.is_none()) workspace_.emplace("workspace", value, true);
     } else if (name == "stream") {
       stream_given_ = !value.is_none();
-      if (stream_given_) operands_.stream = reinterpret_cast<void*>(number<std::uintptr_t>(name, value));
+      if (stream_given_)
+        operands_.stream = reinterpret_cast<void*>(argument<std::uintptr_t>("unsigned", name, value));
     } else {
       raise(PyExc_TypeError, "there is no operand '" + std::string(name) + "'");
     }
@@ -580,8 +579,13 @@ void bind_kernel(nb::module_& module) {
             const nb::object shown = nb::module_::import_("sparsekiln.layout").attr("Layout")(layout);
             self.relayout(nb::cast<const Layout&>(shown.attr("_core")), shown);
           },
-          nb::arg("layout"))
-      .def("workspace_bytes", &Kernel::workspace_bytes, nb::arg("n"))
+          nb::arg("layout").none())
+      .def(
+          "workspace_bytes",
+          [](const Kernel& self, nb::handle n) {
+            return self.workspace_bytes(argument<std::int64_t>("integer", "n", n));
+          },
+          nb::arg("n").none())
       .def("workspace_counter_bytes", &Kernel::workspace_counter_bytes)
       .def("wait", &Kernel::wait)
       .def_prop_ro("layout", &Kernel::layout)

@@ -84,19 +84,6 @@ nb::list mixing(const std::vector<const Layout*>& layers) {
   return result;
 }
 
-template <typename T>
-T number(std::string_view name, nb::handle value) {
-  T result{};
-  if (!nb::try_cast(value, result)) {
-    const std::string shown = nb::cast<std::string>(nb::repr(value));
-    raise_value_error(
-        std::string(name) + " is " + shown + "; " +
-        (std::is_same_v<T, double> ? "a number" : "an integer that is not too large or negative") +
-        " would work");
-  }
-  return result;
-}
-
 /// Copies an argument of a pattern to its field.
 void set(sk_pattern& pattern, std::string_view name, nb::handle value) {
   const std::pair<std::string_view, std::int64_t*> integers[] = {{"rows", &pattern.rows},
@@ -112,15 +99,15 @@ void set(sk_pattern& pattern, std::string_view name, nb::handle value) {
                                                                  {"random_blocks", &pattern.random_blocks}};
   for (const auto& [known, field] : integers)
     if (name == known) {
-      *field = number<std::int64_t>(name, value);
+      *field = nb::cast<std::int64_t>(value);
       return;
     }
   if (name == "density") {
-    pattern.density = number<double>(name, value);
+    pattern.density = nb::cast<double>(value);
   } else if (name == "rewire") {
-    pattern.rewire = number<double>(name, value);
+    pattern.rewire = nb::cast<double>(value);
   } else if (name == "seed") {
-    pattern.seed = number<std::uint64_t>(name, value);
+    pattern.seed = nb::cast<std::uint64_t>(value);
   } else if (name == "diagonal") {
     pattern.diagonal = nb::cast<bool>(value) ? 1 : 0;
   } else {

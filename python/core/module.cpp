@@ -34,6 +34,7 @@ NB_MODULE(_core, module) {
   module.def("threads", sk_threads);
   module.def("stated_threads", sk_stated_threads);
   module.def("set_threads", [](std::int32_t threads) { sparsekiln::python::check(sk_set_threads(threads)); });
+  module.def("take_warning", sk_take_warning);
   module.def("set_team", [](std::uintptr_t team) { sk_set_team(reinterpret_cast<sk_team>(team)); });
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);

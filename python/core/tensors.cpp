@@ -79,7 +79,10 @@ Tensor::Tensor(std::string_view operand, nb::handle object, bool written)
       resolved_ = arrays().attr("resolved")(std::string(operand), object, written);
       object = resolved_;
     }
-    if (exchange_->borrow(object.ptr(), &tensor_) != 0) throw nb::python_error();
+    if (exchange_->borrow(object.ptr(), &tensor_) != 0) {
+      PyErr_Clear();  // PyTorch's message speaks of its own code
+      arrays().attr("refuse_form")(std::string(operand), object);
+    }
   } else if (!take_buffer(written)) {
     take_array(operand, written);
   }

@@ -1,12 +1,13 @@
 """`python -m sparsekiln`: the command `sparsekiln`."""
 
+import os
 import sys
 
 from sparsekiln import _core
 
 
 def main() -> int:
-    return _core.run_command_line(["sparsekiln", *sys.argv[1:]])
+    return _core.run_command_line([b"sparsekiln", *map(os.fsencode, sys.argv[1:])])
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
 """Arrays of frameworks without DLPack's C exchange interface: the functions that sparsekiln._core calls for them."""
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from sparsekiln._dtypes import exported_name, numpy_dtype
+from sparsekiln._dtypes import NAMES, exported_name, numpy_dtype
 
 _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 
 
 def exportable(operand: str, array: Any, written: bool) -> tuple[Any, str | None]:
-    """The array, and None; or, of a type that NumPy does not export, such as bfloat16, words of its size, and its name."""
+    """The array, and None; or, of a type that NumPy does not export, such as bfloat16, words of its size, and its name.
+
+    What is read is a copy of an array whose bytes or elements are not where a kernel looks for them: in the other byte order,
+    or among other fields of a structured array.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor) and not written:  # one that has to be computed
         if array.requires_grad:
@@ -19,8 +23,22 @@ def exportable(operand: str, array: Any, written: bool) -> tuple[Any, str | None
         array = array.detach().resolve_neg()
     if written and _framework(array) in _IMMUTABLE:
         raise TypeError(f"arrays of {_framework(array)} are never written to; give a NumPy array, or leave the output out")
+    if isinstance(array, np.ndarray):
+        array = _readable(operand, array, written)
     name = exported_name(array)
     return (array, None) if name is None else (array.view(f"u{array.itemsize}"), name)
+
+
+def _readable(operand: str, array: np.ndarray, written: bool) -> np.ndarray:
+    if array.dtype.name not in NAMES and array.dtype.kind not in "biuc":  # of those the core says what would work
+        raise TypeError(f"operand {operand} is an array of {array.dtype}; one of {', '.join(NAMES)} would work")
+    native, whole = array.dtype.isnative, all(stride % array.itemsize == 0 for stride in array.strides)
+    if native and whole:
+        return array
+    if written:
+        why = "has gaps between its elements that are no multiple of their size" if native else f"is of {array.dtype.str}, another byte order"
+        raise TypeError(f"operand {operand} {why}, and is written to; an array of {array.dtype.newbyteorder('=')} of its own would work")
+    return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
 def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -61,6 +79,12 @@ def refuse_gradient(operand: str) -> None:
             f"operand {operand} requires grad, and no gradient flows through a kernel: sparsekiln.torch has layers, and .detach() "
             "or torch.no_grad() would work"
         )
+
+
+def refuse_form(operand: str, tensor: Any) -> NoReturn:
+    """Refuses a tensor without memory that kernels read: a sparse, nested or quantised one, or one on meta."""
+    form = "nested" if getattr(tensor, "is_nested", False) else str(getattr(tensor, "layout", type(tensor).__name__))
+    raise TypeError(f"operand {operand} is a tensor ({form}, {tensor.dtype}, on {tensor.device}); a dense one on the device of the kernel would work")
 
 
 def resolved(operand: str, array: Any, written: bool) -> Any:

@@ -1,6 +1,7 @@
 """How many threads kernels use on the cpu."""
 
 from sparsekiln import _core
+from sparsekiln._arguments import int32
 
 
 def threads() -> int:
@@ -13,4 +14,4 @@ def threads() -> int:
 
 def set_threads(threads: int) -> None:
     """For all later calls of the process; 0: as if it had never been set."""
-    _core.set_threads(threads)
+    _core.set_threads(int32("threads", threads))

@@ -1,22 +1,29 @@
 """compile(): from a layout to a kernel."""
 
-import operator
 import os
+import sys
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sparsekiln import _core
+from sparsekiln._arguments import flag, integer, path, paths, real, shown, text
 from sparsekiln._core import Kernel
 from sparsekiln._dtypes import NAMES
 from sparsekiln._progress import bar
 from sparsekiln.layout import Layout, block_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 class up_to:
     """A batch of any size from 0 to `bound`: compile(..., batch=up_to(8192))."""
 
     def __init__(self, bound: int) -> None:
-        self.bound = int(bound)
+        self.bound = integer("the bound of up_to", bound)
 
     def __str__(self) -> str:
         return f"up-to:{self.bound}"
@@ -32,7 +39,7 @@ def compile(
     dtype: Any = "f32",
     op: str = "forward",
     epilogue: str = "none",
-    target: str = "auto",
+    target: "str | torch.device" = "auto",
     *,
     out_dtype: Any = None,
     math: str = "ieee",
@@ -54,7 +61,7 @@ def compile(
     attached: bool = False,
     tiered: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
-    packs: Sequence[str | os.PathLike[str]] = (),
+    packs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     require: str = "anything",
     **fields: Any,
 ) -> Kernel:
@@ -71,7 +78,7 @@ def compile(
         "lstm" or "lstm+keep" is the cell of an LSTM, with four weights of the layout; its gradients have "lstm" too,
         grad_input also "lstm+residual" and grad_weight "scale+lstm". "layer_norm" is layer normalisation, with multiply, add
         and an activation, or with multiply and lstm; grad_input has the same, and residual.
-    target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture.
+    target: "auto" (the current CUDA device, else the cpu), "cpu", "cuda", "cuda:1", "emulated", or an architecture; or a torch.device.
     out_dtype: of what is computed. Where None: as dtype, "bf16" of 8-bit floats, and "i32" of "i8".
     math: "ieee", or "tf32" for float32 on tensor cores.
     order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or channels-first.
@@ -95,23 +102,40 @@ def compile(
         "output-padding=1" make it a transposed one, "taps=110100" is a mask of taps, of all blocks or of each.
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
-    cache_dir: instead of the user's cache.
-    packs: files of `sparsekiln precompile`, looked into before the cache; require="prebuilt" takes nothing else.
+    cache_dir: instead of the user's cache. If it cannot be used, a RuntimeWarning says why, once.
+    packs: files of `sparsekiln precompile`, one or several, looked into before the cache; require="prebuilt" takes nothing else.
     fields: what decides the computation beside these, where the library is newer than this package.
 
     Raises InvalidArgument (a ValueError), or Error.
     """
+    if progress is not None and not callable(progress):
+        progress = flag("progress", progress)
     block = block_of(layout) if block is None else block
     texts = _texts(locals())
     layout = layout if isinstance(layout, Layout) else Layout(layout)
     options = {
-        "in_features": in_features, "out_features": out_features, "target": target, "config": config, "tuning": tuning,
-        "tuning_seconds": tuning_seconds, "attached": attached, "tiered": tiered,
-        "cache_dir": "" if cache_dir is None else os.fspath(cache_dir), "packs": [os.fspath(pack) for pack in packs],
-        "require": require,
+        "in_features": integer("in_features", in_features), "out_features": integer("out_features", out_features),
+        "target": _target(target), "config": None if config is None else text("config", config), "tuning": text("tuning", tuning),
+        "tuning_seconds": real("tuning_seconds", tuning_seconds), "attached": flag("attached", attached),
+        "tiered": flag("tiered", tiered), "cache_dir": b"" if cache_dir is None else path("cache_dir", cache_dir),
+        "packs": paths("packs", packs), "require": text("require", require),
     }  # fmt: skip
     with bar(progress if tuning == "now" else False) as told:
-        return _core.compile(layout._core, layout, texts, options, told)
+        try:
+            return _core.compile(layout._core, layout, texts, options, told)
+        finally:
+            _warn()
+
+
+def _warn() -> None:
+    """Says what the library has to say of caches and packs, which it says once."""
+    while (sentence := _core.take_warning()) is not None:
+        warnings.warn(f"sparsekiln: {sentence}", RuntimeWarning, stacklevel=3)
+
+
+def _target(given: Any) -> str:
+    torch = sys.modules.get("torch")
+    return str(given) if torch is not None and isinstance(given, torch.device) else text("target", given)
 
 
 def _texts(arguments: dict[str, Any]) -> dict[str, str]:
@@ -126,20 +150,32 @@ def _texts(arguments: dict[str, Any]) -> dict[str, str]:
     for field in known:
         given = (others if field["argument"] in others else arguments).get(field["argument"])
         if given is not None:
-            texts[field["name"]] = ("yes" if given else "no") if field["is_flag"] else _text(given, field["argument"])
+            argument = field["argument"]
+            texts[field["name"]] = ("yes" if flag(argument, given) else "no") if field["is_flag"] else _text(given, argument)
     return texts
 
 
 def _text(given: Any, argument: str) -> str:
     if argument in ("dtype", "out_dtype"):
-        return _dtype(given)
+        return text(argument, _dtype(argument, given))
     if argument == "block":
-        return "x".join(str(operator.index(side)) for side in (given if isinstance(given, (tuple, list)) else [given]))
-    return str(given)
+        sides = given if isinstance(given, (tuple, list)) else [given]
+        return "x".join(str(integer("a side of the block", side)) for side in sides)
+    if isinstance(given, (str, up_to)):
+        return text(argument, given if isinstance(given, str) else str(given))
+    if hasattr(given, "__index__"):
+        return str(integer(argument, given))
+    works = {"batch": "an integer, or up_to(64),", "alignment": "an integer"}.get(argument, "a str")
+    raise TypeError(f"{argument} is {shown(given)}; {works} would work")
 
 
-def _dtype(given: Any) -> str:
+def _dtype(argument: str, given: Any) -> str:
     """As the compiler spells it, of "f32", numpy.float32, torch.float32, numpy.dtype("float32")."""
-    name = given if isinstance(given, str) else getattr(given, "__name__", None) or str(given)
+    if isinstance(given, np.dtype):
+        name = given.name  # str() of one in the other byte order is ">f4"
+    else:
+        name = given if isinstance(given, str) else getattr(given, "__name__", None) or str(given)
     name = name.rpartition(".")[2]
+    if name not in NAMES and not isinstance(given, str):
+        raise TypeError(f"{argument} is {shown(given)}; one of {', '.join(NAMES)} would work")
     return NAMES.get(name, name)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsekiln import _core
+from sparsekiln._arguments import text
 
 
 class EdgeSituations(NamedTuple):
@@ -21,4 +22,4 @@ def edge_situations(convolution: str) -> EdgeSituations:
 
     Raises InvalidArgument for what is no convolution, and where there may be more than 4096 situations.
     """
-    return EdgeSituations(*_core.edge_situations(convolution))
+    return EdgeSituations(*_core.edge_situations(text("convolution", convolution)))

@@ -30,6 +30,7 @@ import numpy as np
 
 import sparsekiln
 from sparsekiln import _core
+from sparsekiln._arguments import integer
 from sparsekiln._dtypes import SUMS, TRAINED, listed
 
 __all__ = ["linear", "prepare"]
@@ -143,7 +144,10 @@ def _layer(layout, block, dtype, activation, bias, math, target) -> _Layer:
         raise TypeError(f"x is {np.dtype(dtype).name}; sparsekiln multiplies {listed()}")
     if activation not in (None, *sparsekiln.activations):
         raise ValueError(f"activation {activation!r} is none of {', '.join(map(repr, sparsekiln.activations))} or None")
-    block = tuple(map(int, block)) if isinstance(block, (tuple, list)) else (int(block), int(block))
+    sides = block if isinstance(block, (tuple, list)) else (block, block)
+    block = tuple(integer("a side of the block", side) for side in sides)
+    if len(block) != 2:
+        raise ValueError(f"a block of {len(block)} sides; (out, in), or one integer, would work")
     return _Layer(layout, block, TRAINED[np.dtype(dtype).name], activation, bias, math, target or _target())
 
 

@@ -8,11 +8,16 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sparsekiln import _core
-from sparsekiln.layout import Layout
+from sparsekiln._arguments import flag, integer, real, unsigned
+from sparsekiln.layout import Layout, cores_of
+
+
+_CHECKS = {"density": real, "rewire": real, "diagonal": flag, "seed": unsigned}
 
 
 def _pattern(name: str, **arguments: Any) -> Layout:
-    return Layout(_core.Layout.pattern(name, **arguments))
+    checked = {argument: _CHECKS.get(argument, integer)(argument, given) for argument, given in arguments.items()}
+    return Layout(_core.Layout.pattern(name, **checked))
 
 
 def random(rows: int, cols: int, density: float, seed: int = 0) -> Layout:
@@ -99,4 +104,4 @@ def mixing(layouts: Iterable[Layout]) -> list[Mixing]:
     The rows of each layout are the columns of the next; a layer that is applied five times is `[layout] * 5`. Raises
     InvalidArgument for layouts that do not fit each other.
     """
-    return [Mixing(*after) for after in _core.Layout.mixing([layout._core for layout in layouts])]
+    return [Mixing(*after) for after in _core.Layout.mixing(cores_of("layouts", layouts))]

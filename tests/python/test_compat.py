@@ -201,6 +201,19 @@ def test_to_linear_gives_the_weight_of_the_rest_of_sparsekiln():
     np.testing.assert_array_equal(bsmm.to_linear(parameter)[1], values)
 
 
+def test_arrays_in_the_other_byte_order_give_the_same():
+    bsmm = BlocksparseMatMul(GRID, block_size=16)
+    w, x = weight(bsmm), np.random.default_rng(3).standard_normal((4, bsmm.C)).astype(np.float32)
+    y = bsmm(x.astype(">f4"), w.astype(">f4"))
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, bsmm(x, w))
+
+
+def test_a_sparse_array_of_scipy_is_a_layout():
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    np.testing.assert_array_equal(BlocksparseMatMul(scipy_sparse.coo_array(GRID), 16).layout, BlocksparseMatMul(GRID, 16).layout)
+
+
 def test_copies_and_pickles_compute_the_same():
     bsmm = BlocksparseMatMul(GRID, 16, 0, "ffn", block_order="columns")
     w, x = weight(bsmm), np.ones(bsmm.i_shape(2), np.float32)

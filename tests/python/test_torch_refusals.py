@@ -1,5 +1,6 @@
 """What does not go together is refused with a sentence that says so."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -7,7 +8,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dense_layer import make_layer  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, linear, sparsify_  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, Sparsifier, linear, sparsify_  # noqa: E402
 
 
 def refused(error, *words):
@@ -153,3 +154,33 @@ def test_an_input_beyond_the_largest_in_a_compiled_graph(dynamic):
     compiled(torch.zeros(1, 32, 7, 8))
     with refused(Exception, "images of 9x8; max_input of this layer is 8x8"):
         compiled(torch.zeros(1, 32, 9, 8))
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: BlockSparseLinear(128.0, 128, [[1]], 128), ("in_features is 128.0", "an integer would work")),
+    (lambda: BlockSparseLinear(128, "128", [[1]], 128), ("out_features is '128'", "an integer would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]], bias="no"), ("bias is 'no'", "True or False would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]], max_blocks=1.5), ("max_blocks is 1.5", "an integer would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]], block=32.0), ("a side of the block is 32.0", "an integer would work")),
+    (lambda: BlockSparseLinear(32, 32, "L.npy"), ("L.npy", "Layout.load")),
+    (lambda: BlockSparseLinear.from_linear(torch.nn.Linear(64, 64), density="0.5"), ("density is '0.5'", "a number would work")),
+    (lambda: BlockSparseConv2d(32.0, 32, 3, layout=[[1]]), ("in_channels is 32.0", "an integer would work")),
+    (lambda: BlockSparseConv2d(64, 64, 3, groups=2.0), ("groups is 2.0", "an integer would work")),
+    (lambda: BlockSparseConv2d(64, 64, 3, density=None), ("density is None", "a number would work")),
+    (lambda: BlockSparseLSTM(32, 32.0, layout=[[1]]), ("hidden_size is 32.0", "an integer would work")),
+    (lambda: BlockSparseLSTM(32, 32, num_layers="2", layout=[[1]]), ("num_layers is '2'", "an integer would work")),
+    (lambda: BlockSparseLSTM(32, 32, bidirectional="no", layout=[[1]]), ("bidirectional is 'no'", "True or False would work")),
+    (lambda: SmallWorldLSTM(32, 64, internal_steps=2.5, block=32), ("internal_steps is 2.5", "an integer would work")),
+    (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), "0.5"), ("density of 0 is '0.5'", "a number would work")),
+    (lambda: Sparsifier(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, end_step=10.5), ("end_step is 10.5", "an integer would work")),
+])  # fmt: skip
+def test_arguments_of_another_type(make, words):
+    with refused(TypeError, *words):
+        make()
+
+
+def test_integers_of_numpy_are_integers():
+    layer = BlockSparseLinear(np.int64(64), np.int32(64), [[1, 0], [0, 1]], np.int64(32), np.bool_(True), max_blocks=np.int64(3))
+    assert (layer.in_features, layer.block, layer.max_blocks) == (64, (32, 32), 3)
+    assert all(type(number) is int for number in (layer.in_features, layer.out_features, layer.max_blocks, *layer.block))
+    assert layer(torch.ones(2, 64)).shape == (2, 64)

@@ -38,7 +38,7 @@ import numpy as np
 import sparsekiln
 from sparsekiln._dtypes import BYTES, TRAINED, listed
 from sparsekiln.compat.conv import BlocksparseConv, BlocksparseDeconv
-from sparsekiln.compat._frameworks import Differentiable, aligned, of_type, target_of, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, in_own_order, of_type, target_of, type_name
 
 __all__ = ["BlocksparseConv", "BlocksparseDeconv", "BlocksparseMatMul"]
 
@@ -75,7 +75,7 @@ class BlocksparseMatMul:
         *,
         block_order: str = "morton",
     ):
-        grid = np.asarray(layout)
+        grid = np.asarray(layout.toarray() if hasattr(layout, "toarray") else layout)  # of SciPy
         if grid.ndim != 2:
             raise ValueError(f"layout has {grid.ndim} dimensions; it is [input blocks, output blocks]")
         if block_size not in (8, 16, 32, 64, 128):
@@ -211,13 +211,13 @@ class BlocksparseMatMul:
 
     def grad_input(self, dy: Any, w: Any) -> Any:
         """dx = dy · Wᵀ, of arrays that nothing differentiates: NumPy's."""
-        dy, w = np.asarray(dy), np.asarray(w)
+        dy, w = in_own_order(dy), in_own_order(w)
         self._check(dy.shape, w.shape, dy.dtype, w.dtype, "dy", self.K)
         return self._dx(dy, w)
 
     def grad_weight(self, x: Any, dy: Any) -> Any:
         """dw = xᵀ · dy on the present blocks, of arrays that nothing differentiates: NumPy's."""
-        x, dy = np.asarray(x), np.asarray(dy)
+        x, dy = in_own_order(x), in_own_order(dy)
         self._check(x.shape, self.w_shape, x.dtype, dy.dtype, "x", self.C)
         return self._dw(x, dy)
 

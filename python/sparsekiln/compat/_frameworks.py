@@ -58,6 +58,12 @@ def target_of(array: Any) -> str:
     return f"cuda:{array.device.index or 0}"
 
 
+def in_own_order(array: Any) -> np.ndarray:
+    """An array of NumPy in the byte order of this machine: results have the type of what they are computed from."""
+    array = np.asarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def aligned(array: Any) -> Any:
     """The array, or a copy of it in a form that kernels take, of NumPy or PyTorch."""
     if isinstance(array, np.ndarray):
@@ -91,7 +97,7 @@ class Differentiable:
 
 def _numpy(product: Product) -> Callable[..., Any]:
     def multiply(x: Any, w: Any) -> Any:
-        x, w = np.asarray(x), np.asarray(w)
+        x, w = in_own_order(x), in_own_order(w)
         product._check_operands(x, w)
         return product._y(x, w)
 

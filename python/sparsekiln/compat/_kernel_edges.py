@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsekiln.compat._edge_bias import EdgeBias
 from sparsekiln.compat._elementwise import functions_of
-from sparsekiln.compat._frameworks import framework_of
+from sparsekiln.compat._frameworks import framework_of, in_own_order
 
 if TYPE_CHECKING:
     from sparsekiln.compat.conv import BlocksparseConv
@@ -30,7 +30,7 @@ class KernelEdges:
         self._edges.check(g, b)
         if framework_of(x, w, g, b) == "torch":
             return self._of_torch(x, w, g, b)
-        x, w = np.asarray(x), np.asarray(w)
+        x, w = in_own_order(x), in_own_order(w)
         self._convolution._check_operands(x, w)
         return self._convolution._y_with_edges(x, w, self._rows(g, b))
 

@@ -33,7 +33,7 @@ from sparsekiln._dtypes import CPU_ONLY, TRAINED
 from sparsekiln.compat import _convolution_plan, _convolution_space
 from sparsekiln.compat._edge_bias import ConvEdgeBias, EdgeBias, conv_edge_bias_init, deconv_edge_bias_init
 from sparsekiln.compat._elementwise import Filters, cwise_linear
-from sparsekiln.compat._frameworks import Differentiable, aligned, framework_of, target_of, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, framework_of, in_own_order, target_of, type_name
 from sparsekiln.compat._kernel_edges import KernelEdges
 
 __all__ = [
@@ -200,24 +200,24 @@ class BlocksparseConv:
 
     def edge_bias_grad(self, dy: Any, x: Any, gain: Any) -> tuple[Any, Any, Any]:
         """Gradients of edge_bias with respect to x, gain and eb, of arrays that nothing differentiates: NumPy's."""
-        return self._edge_bias.gradient(np.asarray(dy), np.asarray(x), np.asarray(gain))
+        return self._edge_bias.gradient(in_own_order(dy), in_own_order(x), in_own_order(gain))
 
     def fprop(self, F: Any, I: Any) -> Any:
         """y = conv(x), of arrays that nothing differentiates: NumPy's."""
-        F, I = np.asarray(F), np.asarray(I)
+        F, I = in_own_order(F), in_own_order(I)
         self._check_operands(I, F)
         return self._y(I, F)
 
     def bprop(self, F: Any, E: Any) -> Any:
         """The gradient of the input, i_shape(N), from E, that of the output: NumPy's."""
-        F, E = np.asarray(F), np.asarray(E)
+        F, E = in_own_order(F), in_own_order(E)
         self._check_filters(F)
         self._check_images("E", E, self.o_shape, F)
         return self._dx(E, F)
 
     def update(self, E: Any, I: Any) -> Any:
         """The gradient of the filters, flat, from E, that of the output, and the input: NumPy's."""
-        E, I = np.asarray(E), np.asarray(I)
+        E, I = in_own_order(E), in_own_order(I)
         self._check_images("I", I, self.i_shape, I)
         self._check_images("E", E, self.o_shape, I)
         if E.shape[0] != I.shape[0] or E.ndim != I.ndim:
@@ -239,7 +239,7 @@ class BlocksparseConv:
 
     def l2_normalize_grad(self, F: Any, U: Any, gain: Any = None, epsilon: float = 1e-12) -> tuple[Any, Any]:
         """Gradients of l2_normalize with respect to F and gain (None without one), from U, that of its result: NumPy's."""
-        F, U, gain = np.asarray(F), np.asarray(U), None if gain is None else np.asarray(gain)
+        F, U, gain = in_own_order(F), in_own_order(U), None if gain is None else in_own_order(gain)
         self._check_normalised(F, gain)
         self._check_normalised(U, None)
         return self._filters.gradient(F, U, gain, epsilon)

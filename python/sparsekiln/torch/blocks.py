@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import integer, real
 
 from .kernels import BLOCK_SIDES
 from .operands import blocks_for
@@ -15,10 +16,11 @@ Tensor = torch.Tensor
 
 def parse_block(block: int | tuple[int, int]) -> tuple[int, int]:
     """(block_out, block_in); ValueError for sides without kernels."""
-    sides = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
+    given = block if isinstance(block, (tuple, list)) else (block, block)
+    sides = tuple(integer("a side of the block", side) for side in given)
     if len(sides) != 2 or any(side not in BLOCK_SIDES for side in sides):
         raise ValueError(f"there are no kernels for blocks of {block}; a block is (out, in), or one number, of {BLOCK_SIDES}")
-    return sides
+    return sides[0], sides[1]
 
 
 def grid(features: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:
@@ -40,6 +42,7 @@ def strongest(weight: Tensor, density: float, block: tuple[int, int], scores: Te
 
     scores  [rows, cols], one for each block; or [out, in], see score_of_blocks
     """
+    density = real("density", density)
     if not 0 < density <= 1:
         raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
     shape = weight.shape[0], weight.shape[1]

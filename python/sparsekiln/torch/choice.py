@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from sparsekiln._arguments import real
+
 #: Which layers: a function of name and layer, a pattern of names, or several of them. None: all.
 Where = Callable[[str, Any], bool] | str | Iterable[str] | None
 #: A density for all layers; by pattern of names, of which the first that fits counts; or a function of name and layer. None
@@ -46,9 +48,10 @@ class Choice:
             found = density(name, layer) if callable(density) else density
         if found is None:
             return None
+        found = real(f"the density of {name or 'the model'}", found)
         if not 0 < found <= 1:
             raise ValueError(f"a density of {found} for {name}; it is a fraction of the blocks, above 0 and up to 1")
-        return float(found)
+        return found
 
     def _first(self, densities: Mapping[str, float | None], name: str) -> float | None:
         fitting = [pattern for pattern in densities if fnmatch.fnmatchcase(name, pattern)]

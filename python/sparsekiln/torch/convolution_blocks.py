@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import real
 
 from .blocks import PresentBlocks, grid, number_at, places_of, row_of, strongest
 
@@ -46,6 +47,7 @@ def within_groups(layout: "sparsekiln.Layout", groups: int) -> "sparsekiln.Layou
 
 def random_layout(channels: tuple[int, int], groups: int, density: float, block: tuple[int, int]) -> "sparsekiln.Layout":
     """density × the blocks of the groups, as many in each row as in another. PyTorch's generator decides which."""
+    density = real("density", density)
     if not 0 < density <= 1:
         raise ValueError(f"a density of {density}; it is a fraction of the blocks, above 0 and up to 1")
     rows, cols = grid((channels[0], channels[1] // groups), block)

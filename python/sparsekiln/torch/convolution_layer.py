@@ -6,6 +6,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import flag, integer
 
 from . import init
 from .blocks import parse_block
@@ -51,9 +52,10 @@ class ConvolutionLayer(MaskedLayer):
         dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None, tap_mask: Any,
     ):  # fmt: skip
         super().__init__()
-        self.in_channels, self.out_channels, self.groups = int(in_channels), int(out_channels), int(groups)
+        self.in_channels, self.out_channels = integer("in_channels", in_channels, 0), integer("out_channels", out_channels, 0)
+        self.groups = integer("groups", groups, 1)
         self.block = parse_block(block)
-        self.max_blocks = None if max_blocks is None else int(max_blocks)
+        self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
         if padding_mode != "zeros":
             raise ValueError(
                 f"a padding_mode of {padding_mode!r}; block-sparse convolutions pad with 'zeros', and torch.nn.functional.pad before "
@@ -66,7 +68,7 @@ class ConvolutionLayer(MaskedLayer):
         self._make_masks(tap_mask, layout)
         if layout is None:
             layout = random_layout(self.weight_shape, self.groups, density, self.block)
-        self._make_weight(layout, self.out_channels if bias else None, device, dtype)
+        self._make_weight(layout, self.out_channels if flag("bias", bias) else None, device, dtype)
 
     # ---- where weights come from ----
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+from sparsekiln._arguments import flag
+
 from . import operators
 from .convolution_geometry import by, numbers, parse_geometry
 from .convolution_layer import EXTENTS, ConvolutionLayer
@@ -27,7 +29,7 @@ class _BlockSparseConv(ConvolutionLayer):
         edge_bias: int | tuple[int, ...] | None = None, max_input: int | tuple[int, ...] | None = None,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
-        bias = bias and edge_bias is None
+        bias = flag("bias", bias) and edge_bias is None
         super().__init__(
             in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
         )

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import flag, integer
 
 from . import init
 from .block_sparse_layer import BlockSparseLayer
@@ -42,11 +43,11 @@ class BlockSparseLinear(BlockSparseLayer):
         activation: str | None = None, device: Any = None, dtype: torch.dtype | None = None, max_blocks: int | None = None,
     ):  # fmt: skip
         super().__init__()
-        self.in_features, self.out_features = int(in_features), int(out_features)
+        self.in_features, self.out_features = integer("in_features", in_features, 0), integer("out_features", out_features, 0)
         self.block = parse_block(block)
         self.activation = parse_activation(activation)
-        self.max_blocks = None if max_blocks is None else int(max_blocks)
-        self._make_weight(layout, self.out_features if bias else None, device, dtype)
+        self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
+        self._make_weight(layout, self.out_features if flag("bias", bias) else None, device, dtype)
 
     # ---- where weights come from ----
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 import sparsekiln
+from sparsekiln._arguments import integer
 
 from .blocks import row_of
 
@@ -29,7 +30,7 @@ class Partition:
 
     def __init__(self, owners: Any, ranks: int, unit: int, features: int) -> None:
         self.owners: Numbers = np.array(owners, np.int64)
-        self.ranks, self.unit, self.features = int(ranks), int(unit), int(features)
+        self.ranks, self.unit, self.features = integer("ranks", ranks), integer("unit", unit), integer("features", features)
         if self.units != -(-self.features // self.unit):
             raise ValueError(f"{self.units} owners for {features} features in units of {unit}; one for each unit would work")
         missing = sorted(set(range(self.ranks)) - set(self.owners.tolist()))

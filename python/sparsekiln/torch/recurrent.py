@@ -9,6 +9,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 import sparsekiln
+from sparsekiln._arguments import flag, integer, real
 
 from . import lstm_operators
 from .blocks import parse_block, strongest
@@ -133,12 +134,15 @@ class BlockSparseLSTM(torch.nn.Module):
         super().__init__()
         if proj_size:
             raise ValueError(f"proj_size={proj_size}: h has hidden_size features; a BlockSparseLinear after the layer would project it")
+        input_size, hidden_size = integer("input_size", input_size, 0), integer("hidden_size", hidden_size, 1)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, integer("num_layers", num_layers)
         if num_layers < 1:
             raise ValueError(f"{num_layers} layers; one or more would work")
-        if not 0 <= dropout <= 1:
+        self.dropout = real("dropout", dropout)
+        if not 0 <= self.dropout <= 1:
             raise ValueError(f"dropout={dropout}: it is a probability, from 0 to 1")
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, float(dropout), bidirectional
+        self.bias, self.batch_first = flag("bias", bias), flag("batch_first", batch_first)
+        self.bidirectional = flag("bidirectional", bidirectional)
         self.proj_size = 0
         self.gates = torch.nn.ModuleList()
         all_of_them = self.num_layers * self.directions

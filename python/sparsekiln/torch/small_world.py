@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import integer, real
 
 from . import small_world_operators
 from .functional import autocast
@@ -50,6 +51,10 @@ class SmallWorldLSTM(torch.nn.Module):
         device: Any = None, dtype: torch.dtype | None = None,
     ):  # fmt: skip
         super().__init__()
+        input_size, hidden_size, block = integer("input_size", input_size, 0), integer("hidden_size", hidden_size), integer("block", block, 1)
+        internal_steps = integer("internal_steps", internal_steps)
+        projection_stride = integer("projection_stride", projection_stride)
+        dropout, density, seed = real("dropout", dropout), real("density", density), integer("seed", seed)
         if internal_steps < 2:
             raise ValueError(f"{internal_steps} internal steps; m and a enter in two of them, so 2 or more would work")
         if hidden_size % block or hidden_size < block:
@@ -59,7 +64,7 @@ class SmallWorldLSTM(torch.nn.Module):
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout={dropout}: it is a probability, from 0 to 1")
         self.input_size, self.hidden_size, self.internal_steps = input_size, hidden_size, internal_steps
-        self.projection_stride, self.dropout = projection_stride, float(dropout)
+        self.projection_stride, self.dropout = projection_stride, dropout
         layouts = _layouts(layouts, internal_steps + 1, hidden_size // block, density, seed)
         options = {"device": device, "dtype": dtype}
         projected = hidden_size // projection_stride

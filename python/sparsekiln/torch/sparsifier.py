@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import integer, real
 
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import checked_scores, largest, number_at, parse_block, row_of
@@ -69,14 +70,16 @@ class Sparsifier:
         leave_small: bool = True,
         fixed_shapes: bool = False,
     ) -> None:
+        begin_step, end_step, every = integer("begin_step", begin_step), integer("end_step", end_step), integer("every", every)
+        initial_density = real("initial_density", initial_density)
         if not 0 <= begin_step <= end_step:
             raise ValueError(f"begin_step {begin_step} and end_step {end_step}; 0 <= begin_step <= end_step would work")
         if every < 1:
             raise ValueError(f"every {every}; blocks are removed every so many steps, 1 or more")
         if not 0 < initial_density <= 1:
             raise ValueError(f"an initial_density of {initial_density}; it is a fraction of the blocks, above 0 and up to 1")
-        self.begin_step, self.end_step, self.every = int(begin_step), int(end_step), int(every)
-        self.initial_density = float(initial_density)
+        self.begin_step, self.end_step, self.every = begin_step, end_step, every
+        self.initial_density = initial_density
         self.optimizer = optimizer
         self.steps = 0  #: how often step() was called
         self._scores = scores
