@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+_MOST = 2**63 - 1  # an int64
+
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 100
 
@@ -20,14 +22,15 @@ def shown(given: Any) -> str:
     return " ".join(_short.repr(given).split())
 
 
-def integer(name: str, given: Any, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+def integer(name: str, given: Any, least: int = -_MOST - 1, most: int = _MOST) -> int:
     """An int, or what is one: an integer of NumPy, or of one element of an array or tensor. No float, even if it is whole."""
     try:
         whole = operator.index(given)
     except TypeError:
         raise TypeError(f"{name} is {shown(given)}; an integer would work") from None
     if not least <= whole <= most:
-        raise ValueError(f"{name} is {shown(given)}; an integer from {least} to {most} would work")
+        some = f"from {least} to {most}" if most != _MOST else f"of {least} or more" if least >= 0 else "of 64 bits"
+        raise ValueError(f"{name} is {shown(given)}; an integer {some} would work")
     return whole
 
 

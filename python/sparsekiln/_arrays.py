@@ -41,6 +41,12 @@ def _readable(operand: str, array: np.ndarray, written: bool) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), order="C")
 
 
+def in_own_order(array: Any) -> np.ndarray:
+    """An array of NumPy in the byte order of this machine, where results have the type of what they are computed from."""
+    array = np.asarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def empty(like: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Not initialised, of `like`'s framework and device. dtype: NumPy's name, "float32"."""
     if isinstance(like, np.ndarray):

@@ -30,7 +30,8 @@ import numpy as np
 
 import sparsekiln
 from sparsekiln import _core
-from sparsekiln._arguments import integer
+from sparsekiln._arguments import flag, integer, shown
+from sparsekiln._arrays import in_own_order
 from sparsekiln._dtypes import SUMS, TRAINED, listed
 
 __all__ = ["linear", "prepare"]
@@ -98,9 +99,7 @@ def linear(
     Returns:
       ``[..., out_features]`` of x's type, accumulated in float32, or for float64 in float64.
     """
-    x = jnp.asarray(x)
-    w = jnp.asarray(w)
-    bias = None if bias is None else jnp.asarray(bias)
+    x, w, bias = _array(x), _array(w), None if bias is None else _array(bias)
     layer = _layer(layout, block, x.dtype, activation, bias is not None, math, target)
     _check(layer, x, w, bias)
     lead = x.shape[:-1]
@@ -124,14 +123,25 @@ def prepare(
     The arguments are those of :func:`linear`; ``bias`` says whether there is one. Without ``gradients``, only what
     inference needs is compiled. Gradients are for batches of up to 65536 rows.
     """
-    layer = _layer(layout, block, np.dtype(dtype), activation, bias, math, target)
+    layer = _layer(layout, block, _dtype(dtype), activation, flag("bias", bias), math, target)
     needed = [("forward", activation)]
-    if gradients:
+    if flag("gradients", gradients):
         # Without its activation if that is computed from the stored pre-activation.
         needed += [] if _takes_result(activation) else [("forward", None)]
         needed += [("grad_input", activation), ("grad_weight", activation)]
     for op, function in needed:
         _key(layer, op, function, _MOST)
+
+
+def _array(given: Any) -> jax.Array:
+    return jnp.asarray(in_own_order(given) if isinstance(given, np.ndarray) else given)
+
+
+def _dtype(given: Any) -> np.dtype:
+    try:
+        return np.dtype(given)
+    except TypeError:
+        raise TypeError(f"dtype is {shown(given)}; one of {listed()} would work") from None
 
 
 def _layer(layout, block, dtype, activation, bias, math, target) -> _Layer:

@@ -241,6 +241,17 @@ def test_operands_that_do_not_fit_are_refused():
         linear(x.astype(jnp.int32), w)
     with pytest.raises(ValueError, match="activation 'cube' is none of 'relu'"):
         linear(x, w, activation="cube")
+    with pytest.raises(TypeError, match="a side of the block is 16.0; an integer would work"):
+        skj.linear(x, w, LAYOUT, block=16.0)
+    with pytest.raises(TypeError, match="dtype is 3; one of float32, .* would work"):
+        skj.prepare(LAYOUT, dtype=3)
+    with pytest.raises(TypeError, match="bias is 'no'; True or False would work"):
+        skj.prepare(LAYOUT, bias="no")
+
+
+def test_arrays_of_numpy_in_the_other_byte_order_are_read():
+    x, w = np.asarray(draw(2, IN)), np.asarray(weight())
+    np.testing.assert_array_equal(linear(x.astype(">f4"), w.astype(">f4")), linear(x, w))
 
 
 def test_a_kernel_that_this_process_does_not_have_is_an_error_with_a_sentence():

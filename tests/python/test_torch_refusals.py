@@ -8,7 +8,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dense_layer import make_layer  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, Sparsifier, linear, sparsify_  # noqa: E402
+from sparsekiln.torch import (  # noqa: E402
+    BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, BlockSparseLSTM, BlockSparseLSTMCell, SmallWorldLSTM, Sparsifier,
+    batched_linear, init, linear, sparsify_,
+)  # fmt: skip
 
 
 def refused(error, *words):
@@ -171,6 +174,25 @@ def test_an_input_beyond_the_largest_in_a_compiled_graph(dynamic):
     (lambda: BlockSparseLSTM(32, 32, num_layers="2", layout=[[1]]), ("num_layers is '2'", "an integer would work")),
     (lambda: BlockSparseLSTM(32, 32, bidirectional="no", layout=[[1]]), ("bidirectional is 'no'", "True or False would work")),
     (lambda: SmallWorldLSTM(32, 64, internal_steps=2.5, block=32), ("internal_steps is 2.5", "an integer would work")),
+    (lambda: SmallWorldLSTM(32, 64, 3), ("layouts is 3", "6 layouts would work")),
+    (lambda: BlockSparseLSTM(32, 32, layout=[[1]])(np.ones((2, 1, 32))), ("input is array", "a tensor would work")),
+    (lambda: BlockSparseLSTMCell(32.0, 32, layout=[[1]]), ("input_size is 32.0", "an integer would work")),
+    (lambda: BlockSparseLSTM.from_lstm(torch.nn.GRU(32, 32)), ("a GRU", "an nn.LSTM would work")),
+    (lambda: BlockSparseLinear.from_linear(torch.nn.Conv2d(32, 32, 3)), ("a Conv2d", "an nn.Linear would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]])(np.ones((2, 32), np.float32)), ("input is array", "a tensor would work")),
+    (lambda: BlockSparseConv2d(32, 32, 3, layout=[[1]])(None), ("input is None", "a tensor would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]]).relayout([[1]], optimizer=3), ("optimizer is 3", "torch.optim, or several, would work")),
+    (lambda: BlockSparseConvTranspose2d(32, 32, 3, layout=[[1]])(torch.ones(1, 32, 4, 4), 8), ("output_size is 8", "2 integers would work")),
+    (lambda: batched_linear(torch.ones(1, 2, 32), torch.ones(1, 1, 32, 32), [[1]]), ("layout is ", "a sparsekiln.Layout")),
+    (lambda: init.xavier_normal_(torch.nn.Linear(32, 32)), ("a Linear", "torch.nn.init would work")),
+    (lambda: BlockSparseLSTM(32, 32, layout=[[1]])(torch.ones(2, 1, 32), 3), ("hx is 3", "a pair of tensors")),
+    (lambda: BlockSparseLSTMCell(32, 32, layout=[[1]])(torch.ones(1, 32), torch.ones(1, 32)), ("hx is tensor", "a pair of tensors")),
+    (lambda: SmallWorldLSTM(32, 64)(torch.ones(2, 1, 32), (3, 3)), ("hx is .3, 3", "a pair of tensors")),
+    (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), scores=3), ("scores is 3", "a function")),
+    (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, scores=lambda *_: np.ones((2, 2))), ("scores are array", "a tensor")),
+    (lambda: sparsify_(3), ("model is 3", "a torch.nn.Module would work")),
+    (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), where=3), ("where is 3", "would work")),
+    (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), leave_small="no"), ("leave_small is 'no'", "True or False would work")),
     (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), "0.5"), ("density of 0 is '0.5'", "a number would work")),
     (lambda: Sparsifier(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, end_step=10.5), ("end_step is 10.5", "an integer would work")),
 ])  # fmt: skip
@@ -184,3 +206,5 @@ def test_integers_of_numpy_are_integers():
     assert (layer.in_features, layer.block, layer.max_blocks) == (64, (32, 32), 3)
     assert all(type(number) is int for number in (layer.in_features, layer.out_features, layer.max_blocks, *layer.block))
     assert layer(torch.ones(2, 64)).shape == (2, 64)
+    assert BlockSparseConv2d(32, 32, np.int64(3), stride=np.array([2, 1]), padding=torch.tensor([1, 1]), layout=[[1]]).stride == (2, 1)
+    assert BlockSparseLinear(32, 32, [[1]], bias=None).bias is None  # as nn.Linear takes it

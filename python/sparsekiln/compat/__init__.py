@@ -36,9 +36,10 @@ from typing import Any, Callable
 import numpy as np
 
 import sparsekiln
+from sparsekiln._arrays import in_own_order
 from sparsekiln._dtypes import BYTES, TRAINED, listed
 from sparsekiln.compat.conv import BlocksparseConv, BlocksparseDeconv
-from sparsekiln.compat._frameworks import Differentiable, aligned, in_own_order, of_type, target_of, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, of_type, target_of, type_name
 
 __all__ = ["BlocksparseConv", "BlocksparseDeconv", "BlocksparseMatMul"]
 
@@ -79,9 +80,9 @@ class BlocksparseMatMul:
         if grid.ndim != 2:
             raise ValueError(f"layout has {grid.ndim} dimensions; it is [input blocks, output blocks]")
         if block_size not in (8, 16, 32, 64, 128):
-            raise ValueError(f"block_size {block_size} is none of 8, 16, 32, 64, 128")
+            raise ValueError(f"block_size {block_size!r} is none of 8, 16, 32, 64, 128")
         if feature_axis not in (0, 1):
-            raise ValueError(f"feature_axis {feature_axis} is neither 0, for [C, N], nor 1, for [N, C]")
+            raise ValueError(f"feature_axis {feature_axis!r} is neither 0, for [C, N], nor 1, for [N, C]")
         if block_order not in _ORDERS:
             raise ValueError(f"block_order {block_order!r} is none of {', '.join(map(repr, _ORDERS))}")
         self.layout = grid != 0

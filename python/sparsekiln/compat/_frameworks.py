@@ -7,6 +7,8 @@ from typing import Any, Callable, Protocol
 
 import numpy as np
 
+from sparsekiln._arrays import in_own_order
+
 Empty = Callable[..., Any]
 
 
@@ -56,12 +58,6 @@ def target_of(array: Any) -> str:
     if isinstance(array, np.ndarray) or array.device.type == "cpu":
         return "cpu"
     return f"cuda:{array.device.index or 0}"
-
-
-def in_own_order(array: Any) -> np.ndarray:
-    """An array of NumPy in the byte order of this machine: results have the type of what they are computed from."""
-    array = np.asarray(array)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def aligned(array: Any) -> Any:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sparsekiln._arrays import in_own_order
 from sparsekiln.compat._edge_bias import EdgeBias
 from sparsekiln.compat._elementwise import functions_of
-from sparsekiln.compat._frameworks import framework_of, in_own_order
+from sparsekiln.compat._frameworks import framework_of
 
 if TYPE_CHECKING:
     from sparsekiln.compat.conv import BlocksparseConv

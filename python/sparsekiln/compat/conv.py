@@ -23,17 +23,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 import sparsekiln
+from sparsekiln._arrays import in_own_order
 from sparsekiln._dtypes import CPU_ONLY, TRAINED
 from sparsekiln.compat import _convolution_plan, _convolution_space
 from sparsekiln.compat._edge_bias import ConvEdgeBias, EdgeBias, conv_edge_bias_init, deconv_edge_bias_init
 from sparsekiln.compat._elementwise import Filters, cwise_linear
-from sparsekiln.compat._frameworks import Differentiable, aligned, framework_of, in_own_order, target_of, type_name
+from sparsekiln.compat._frameworks import Differentiable, aligned, framework_of, target_of, type_name
 from sparsekiln.compat._kernel_edges import KernelEdges
 
 __all__ = [
@@ -397,7 +398,7 @@ class BlocksparseDeconv(BlocksparseConv):
 
 
 def _pairs(BCK: Any) -> list[tuple[Any, Any]]:
-    pairs = [tuple(one) for one in BCK]
+    pairs = [tuple(one) for one in BCK] if isinstance(BCK, Iterable) and not isinstance(BCK, str) else []
     if not pairs or any(len(one) != 2 for one in pairs):
         raise ValueError("BCK is a pair of lists, (input channels, output channels), for each of one or more blocks")
     return pairs  # type: ignore[return-value]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import integer, real
+from sparsekiln._arguments import integer, real, shown
 
 from .kernels import BLOCK_SIDES
 from .operands import blocks_for
@@ -82,6 +82,8 @@ def score_of_blocks(scores: Tensor, shape: tuple[int, int], block: tuple[int, in
 
 def checked_scores(scores: Tensor) -> Tensor:
     """Without gradient, in float32 or float64. ValueError if one is NaN."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"the scores are {shown(scores)}; a tensor would work")
     scores = scores.detach()
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if scores.isnan().any():

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sparsekiln._arguments import real
+from sparsekiln._arguments import real, shown
 
 #: Which layers: a function of name and layer, a pattern of names, or several of them. None: all.
 Where = Callable[[str, Any], bool] | str | Iterable[str] | None
@@ -25,7 +25,9 @@ class Choice:
         if isinstance(where, str):
             self._patterns = (where,)
         elif where is not None and not callable(where):
-            self._patterns = tuple(where)
+            self._patterns = tuple(where) if isinstance(where, Iterable) else ()
+            if not isinstance(where, Iterable) or not all(isinstance(one, str) for one in self._patterns):
+                raise TypeError(f"where is {shown(where)}; a pattern of names, several, or a function of name and layer would work")
         self._unused: dict[str, None] = dict.fromkeys(self._patterns or ())  # in order, as the next
         if isinstance(density, Mapping):
             self._unused.update(dict.fromkeys(density))

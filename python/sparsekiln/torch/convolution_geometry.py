@@ -115,6 +115,7 @@ def _named_padding(name: str, kernel: Numbers, stride: Numbers, dilation: Number
 
 def numbers(name: str, given: Any, dimensions: int, least: int) -> Numbers:
     """One number for each dimension, from that or from one for all; ValueError for others."""
+    given = given.tolist() if hasattr(given, "tolist") else given  # of NumPy, and of PyTorch
     several = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * dimensions
     if len(several) != dimensions or any(not hasattr(one, "__index__") or one < least for one in several):
         tuples = f", or a tuple of {dimensions} of them" if dimensions > 1 else ""

@@ -14,6 +14,7 @@ from .convolution_blocks import blocks_of_dense, check_channels, dense_of_blocks
 from .convolution_geometry import Geometry
 from .functional import autocast
 from .masked_layer import MaskedLayer
+from .operands import check_tensor
 from .tap_masks import parse_mask
 from .weight_tools import computed_weight, refuse_tools_of_weight
 
@@ -52,7 +53,7 @@ class ConvolutionLayer(MaskedLayer):
         dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None, tap_mask: Any,
     ):  # fmt: skip
         super().__init__()
-        self.in_channels, self.out_channels = integer("in_channels", in_channels, 0), integer("out_channels", out_channels, 0)
+        self.in_channels, self.out_channels = integer("in_channels", in_channels, 1), integer("out_channels", out_channels, 1)
         self.groups = integer("groups", groups, 1)
         self.block = parse_block(block)
         self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
@@ -68,7 +69,7 @@ class ConvolutionLayer(MaskedLayer):
         self._make_masks(tap_mask, layout)
         if layout is None:
             layout = random_layout(self.weight_shape, self.groups, density, self.block)
-        self._make_weight(layout, self.out_channels if flag("bias", bias) else None, device, dtype)
+        self._make_weight(layout, self.out_channels if bias is not None and flag("bias", bias) else None, device, dtype)
 
     # ---- where weights come from ----
 
@@ -174,6 +175,7 @@ class ConvolutionLayer(MaskedLayer):
         return y[0] if one else y
 
     def _check_images(self, x: Tensor) -> None:
+        check_tensor(x)
         ranks = self.dimensions + 1, self.dimensions + 2
         if x.is_nested or x.dim() not in ranks or x.shape[-1 - self.dimensions] != self.in_channels:
             extents = EXTENTS[self.dimensions]

@@ -29,7 +29,7 @@ class _BlockSparseConv(ConvolutionLayer):
         edge_bias: int | tuple[int, ...] | None = None, max_input: int | tuple[int, ...] | None = None,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
-        bias = flag("bias", bias) and edge_bias is None
+        bias = edge_bias is None and bias is not None and flag("bias", bias)
         super().__init__(
             in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
         )

@@ -9,6 +9,7 @@ import torch
 import sparsekiln
 
 from .kernels import kernels_of, know
+from .operands import check_tensor
 from .operators import call, refuse_transforms_of_bsr
 from .products import ACTIVATIONS
 
@@ -20,6 +21,7 @@ def apply(
     out_features: int, activation: str,
 ) -> Tensor:  # fmt: skip
     """act(x[..., in] · Wᵀ + bias) -> [..., out], with W in the form that the operators take. Follows torch.autocast."""
+    check_tensor(x)
     if x.is_nested:
         raise TypeError("the input is a nested tensor; pad it with torch.nested.to_padded_tensor")
     if x.dim() == 0 or x.shape[-1] != in_features:
@@ -49,7 +51,7 @@ def autocast(device: str, *tensors: Any) -> Sequence[Any]:
 def parse_activation(activation: str | None) -> str:
     """"none" for None; ValueError for an unknown name."""
     name = "none" if activation is None else activation
-    if name != "none" and name not in ACTIVATIONS:
+    if not isinstance(name, str) or name != "none" and name not in ACTIVATIONS:
         raise ValueError(f"there is no activation {activation!r}; there are None, {', '.join(map(repr, ACTIVATIONS))}")
     return name
 

@@ -91,6 +91,8 @@ def _cols(layout: "sparsekiln.Layout") -> Tensor:
 
 def _fans(layer: "BlockSparseLayer") -> tuple[Tensor, Tensor]:
     """Fan-in and fan-out of each present block."""
+    if not hasattr(layer, "layout"):
+        raise TypeError(f"a {type(layer).__name__}; block-sparse layers are taken here, and torch.nn.init would work for dense ones")
     return fan_in(layer)[_rows(layer.layout)], fan_out(layer)[_cols(layer.layout)]
 
 

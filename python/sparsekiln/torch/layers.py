@@ -43,11 +43,11 @@ class BlockSparseLinear(BlockSparseLayer):
         activation: str | None = None, device: Any = None, dtype: torch.dtype | None = None, max_blocks: int | None = None,
     ):  # fmt: skip
         super().__init__()
-        self.in_features, self.out_features = integer("in_features", in_features, 0), integer("out_features", out_features, 0)
+        self.in_features, self.out_features = integer("in_features", in_features, 1), integer("out_features", out_features, 1)
         self.block = parse_block(block)
         self.activation = parse_activation(activation)
         self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
-        self._make_weight(layout, self.out_features if flag("bias", bias) else None, device, dtype)
+        self._make_weight(layout, self.out_features if bias is not None and flag("bias", bias) else None, device, dtype)
 
     # ---- where weights come from ----
 
@@ -57,6 +57,8 @@ class BlockSparseLinear(BlockSparseLayer):
         activation: str | None = None, max_blocks: int | None = None,
     ) -> "BlockSparseLinear":  # fmt: skip
         """The blocks of largest Frobenius norm of a dense layer, `density` × all of them; or those of `layout`."""
+        if getattr(getattr(linear, "weight", None), "ndim", 0) != 2:
+            raise TypeError(f"from_linear was given a {type(linear).__name__}; an nn.Linear would work")
         weight, sides = linear.weight.detach(), parse_block(block)
         if layout is None:
             layout = strongest(weight, density, sides)

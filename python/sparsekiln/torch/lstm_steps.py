@@ -7,11 +7,12 @@ operators in lstm_operators.py.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import shown
 
 from .kernels import LayoutKernels, Use, find
 from .memory import large_empty
@@ -56,6 +57,13 @@ def keeps_for_backward(*operands: Tensor) -> bool:
     records one for both."""
     traced = not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
     return (traced or torch.is_grad_enabled()) and any(one.requires_grad for one in operands)
+
+
+def pair(states: Any) -> tuple[Tensor, Tensor]:
+    """(h0, c0), as recurrent layers take it; TypeError for anything else."""
+    if not isinstance(states, (tuple, list)) or len(states) != 2 or not all(isinstance(one, Tensor) for one in states):
+        raise TypeError(f"hx is {shown(states)}; a pair of tensors, (h0, c0), would work")
+    return states[0], states[1]
 
 
 def plain_size(size: int | Tensor) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import shown
 
 from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
 from .kernels import kernels_of, know
@@ -207,7 +208,11 @@ def batched_linear(
     """
     _check_dense("x", x, 3)
     batch = x.shape[0]
-    parts = (layout,) * batch if isinstance(layout, sparsekiln.Layout) else tuple(layout)
+    if isinstance(layout, sparsekiln.Layout):
+        layout = [layout] * batch
+    if isinstance(layout, str) or not isinstance(layout, Sequence) or not all(isinstance(one, sparsekiln.Layout) for one in layout):
+        raise TypeError(f"layout is {shown(layout)}; a sparsekiln.Layout, or a list of {batch}, would work")
+    parts = tuple(layout)
     if batch == 0:
         raise ValueError("x has no matrices; a batch has at least one")
     if len(parts) != batch or len({part.shape for part in parts}) > 1:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from sparsekiln._arguments import shown
+
 from .kernels import BLOCK_SIDES, DTYPES
 
 Tensor = torch.Tensor
@@ -91,6 +93,12 @@ def check_operand(name: str, tensor: Tensor | None, shape: Sequence[int], dtype:
         raise TypeError(
             f"{name} is {tensor.dtype} on {tensor.device}; {dtype} on {like.device} would work with the other operands"
         )
+
+
+def check_tensor(given: object) -> None:
+    """Raises TypeError for an input of a layer that is no tensor."""
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"the input is {shown(given)}; a tensor would work")
 
 
 def check_matrix(name: str, matrix: Tensor, features: int, like: Tensor) -> None:

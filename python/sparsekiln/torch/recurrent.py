@@ -16,7 +16,8 @@ from .blocks import parse_block, strongest
 from .inner_modules import InnerLinear, project, run_within
 from .kernels import four_times, kernels_of
 from .layers import BlockSparseLinear
-from .lstm_steps import GATES, keeps_for_backward, plain_size, state_type
+from .lstm_steps import GATES, keeps_for_backward, pair, plain_size, state_type
+from .operands import check_tensor
 from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
@@ -163,6 +164,8 @@ class BlockSparseLSTM(torch.nn.Module):
     ) -> "BlockSparseLSTM":  # fmt: skip
         """A dense layer's weights: the recurrent blocks whose Frobenius norm over all four gates is largest, `density` × all of them;
         or those of `layout`."""
+        if not isinstance(lstm, torch.nn.LSTM):
+            raise TypeError(f"from_lstm was given a {type(lstm).__name__}; an nn.LSTM would work")
         if lstm.proj_size:
             raise ValueError(f"an nn.LSTM with proj_size={lstm.proj_size}; one without would work")
         weights = [_dense_weights(lstm, number) for number in range(lstm.num_layers * (2 if lstm.bidirectional else 1))]
@@ -210,6 +213,7 @@ class BlockSparseLSTM(torch.nn.Module):
     # ---- use ----
 
     def forward(self, input: Tensor | PackedSequence, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:  # noqa: A002
+        hx = None if hx is None else pair(hx)
         if isinstance(input, PackedSequence):
             sizes = input.batch_sizes.tolist()
             if hx is not None and input.sorted_indices is not None:
@@ -218,6 +222,7 @@ class BlockSparseLSTM(torch.nn.Module):
             if input.unsorted_indices is not None:
                 h_n, c_n = h_n.index_select(1, input.unsorted_indices), c_n.index_select(1, input.unsorted_indices)
             return PackedSequence(rows, input.batch_sizes, input.sorted_indices, input.unsorted_indices), (h_n, c_n)
+        check_tensor(input)
         if input.dim() not in (2, 3) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"the input has the shape {tuple(input.shape)}; this layer takes "
@@ -277,17 +282,18 @@ class BlockSparseLSTMCell(torch.nn.Module):
         layout: Any, input_layout: Any = None, block: int | tuple[int, int] = 32,
     ):  # fmt: skip
         super().__init__()
-        self.input_size, self.hidden_size = input_size, hidden_size
-        self.gates = _Gates(input_size, hidden_size, bias, layout, input_layout, block, device, dtype)
+        self.input_size, self.hidden_size = integer("input_size", input_size, 0), integer("hidden_size", hidden_size, 1)
+        self.gates = _Gates(self.input_size, self.hidden_size, flag("bias", bias), layout, input_layout, block, device, dtype)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:  # noqa: A002
+        check_tensor(input)
         if input.dim() not in (1, 2) or input.shape[-1] != self.input_size:
             raise ValueError(f"the input has the shape {tuple(input.shape)}; this cell takes [n, {self.input_size}]")
         x = input.unsqueeze(0) if input.dim() == 1 else input
         if hx is None:
             h = c = x.new_zeros((x.shape[0], self.hidden_size))
         else:
-            h, c = (state.unsqueeze(0) if input.dim() == 1 else state for state in hx)
+            h, c = (state.unsqueeze(0) if input.dim() == 1 else state for state in pair(hx))
         _, h, c = self.gates(x, h, c, [plain_size(x.shape[0])], False)
         return (h.squeeze(0), c.squeeze(0)) if input.dim() == 1 else (h, c)
 

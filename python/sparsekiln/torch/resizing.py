@@ -1,9 +1,11 @@
 """A Parameter that changes its shape in training: whether it can, what moves along, and what is refused."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
+
+from sparsekiln._arguments import shown
 
 from .averages import objects_of
 
@@ -107,7 +109,11 @@ Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 def each_of(optimizers: Optimizers) -> Sequence[torch.optim.Optimizer]:
     if optimizers is None:
         return ()
-    return (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) else tuple(optimizers)
+    each = (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) or not isinstance(optimizers, Iterable) else tuple(optimizers)
+    for one in each:
+        if not hasattr(one, "param_groups"):
+            raise TypeError(f"the optimizer is {shown(one)}; one of torch.optim, or several, would work")
+    return each
 
 
 def holds(optimizer: torch.optim.Optimizer, parameter: Tensor) -> bool:

@@ -6,13 +6,14 @@ from typing import Any
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import integer, real
+from sparsekiln._arguments import integer, real, shown
 
 from . import small_world_operators
 from .functional import autocast
 from .inner_modules import InnerLinear, InnerNorm, project, run_within
 from .kernels import four_times
-from .lstm_steps import GATES, keeps_for_backward, state_type
+from .lstm_steps import GATES, keeps_for_backward, pair, state_type
+from .operands import check_tensor
 from .operators import refuse_derivatives, refuse_forward_mode
 
 Tensor = torch.Tensor
@@ -54,7 +55,7 @@ class SmallWorldLSTM(torch.nn.Module):
         input_size, hidden_size, block = integer("input_size", input_size, 0), integer("hidden_size", hidden_size), integer("block", block, 1)
         internal_steps = integer("internal_steps", internal_steps)
         projection_stride = integer("projection_stride", projection_stride)
-        dropout, density, seed = real("dropout", dropout), real("density", density), integer("seed", seed)
+        dropout, density, seed = real("dropout", dropout), real("density", density), integer("seed", seed, 0)
         if internal_steps < 2:
             raise ValueError(f"{internal_steps} internal steps; m and a enter in two of them, so 2 or more would work")
         if hidden_size % block or hidden_size < block:
@@ -96,6 +97,7 @@ class SmallWorldLSTM(torch.nn.Module):
         self.gate_biases[1] = 1  # of f
 
     def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        check_tensor(x)
         if x.dim() != 3 or x.shape[2] != self.input_size:
             raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [steps, n, {self.input_size}]")
         n = x.shape[1]
@@ -108,6 +110,7 @@ class SmallWorldLSTM(torch.nn.Module):
             h = like.new_zeros((n, self.hidden_size))
             c = like.new_zeros((n, self.hidden_size), dtype=state_type(like.dtype))
         else:
+            hx = pair(hx)
             for name, state in (("h", hx[0]), ("c", hx[1])):
                 if tuple(state.shape) != (1, n, self.hidden_size):
                     raise ValueError(f"{name} has the shape {tuple(state.shape)}; this layer takes [1, {n}, {self.hidden_size}]")
@@ -151,6 +154,8 @@ def _layouts(given: Sequence[Any] | None, count: int, side: int, density: float,
             sparsekiln.patterns.watts_strogatz(side, side, max(density, 1 / side), 0.5, seed=seed * count + number, diagonal=True)
             for number in range(count)
         ]
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise TypeError(f"layouts is {shown(given)}; a list of {count} layouts would work")
     if len(given) != count:
         raise ValueError(f"{len(given)} layouts; each internal step and the gates have one, {count} together")
     layouts = [one if isinstance(one, sparsekiln.Layout) else sparsekiln.Layout(one) for one in given]

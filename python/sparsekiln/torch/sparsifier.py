@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import integer, real
+from sparsekiln._arguments import flag, integer, real
 
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import checked_scores, largest, number_at, parse_block, row_of
@@ -14,7 +14,7 @@ from .choice import Choice, Density, Where
 from .kinds import every_block, of_dense
 from .report import Report
 from .resizing import Optimizers, each_of, holds
-from .surgery import layers_of, replace_layers, stored
+from .surgery import check_scoring, layers_of, replace_layers, stored
 
 Tensor = torch.Tensor
 
@@ -71,6 +71,8 @@ class Sparsifier:
         fixed_shapes: bool = False,
     ) -> None:
         begin_step, end_step, every = integer("begin_step", begin_step), integer("end_step", end_step), integer("every", every)
+        check_scoring(scores)
+        fixed_shapes = flag("fixed_shapes", fixed_shapes)
         initial_density = real("initial_density", initial_density)
         if not 0 <= begin_step <= end_step:
             raise ValueError(f"begin_step {begin_step} and end_step {end_step}; 0 <= begin_step <= end_step would work")

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from sparsekiln._arguments import flag, shown
+
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import parse_block
 from .choice import Choice, Density, Where
@@ -49,6 +51,7 @@ def sparsify_(
     replace.
     """
     sides = parse_block(block)
+    check_scoring(scores)
 
     def make(name: str, layer: Any, of_layer: float) -> BlockSparseLayer:
         try:
@@ -62,6 +65,9 @@ def sparsify_(
 
 def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int], make: Make, leave_small: bool, may_find_none: bool = False) -> Report:
     """Replaces what `choice` takes by what `make` makes of a layer's name, the layer and its density."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is {shown(model)}; a torch.nn.Module would work")
+    leave_small = flag("leave_small", leave_small)
     kind = kind_of(model)
     if kind is not None:
         raise ValueError(f"the model is a {type(model).__name__} itself, which cannot be replaced in place; take {how_to_make(kind)}")
@@ -96,6 +102,12 @@ def replace_layers(model: torch.nn.Module, choice: Choice, block: tuple[int, int
     if choice.unused or (report.message and not may_find_none and not all_sparse_already):
         warnings.warn(report.message, stacklevel=3)
     return report
+
+
+def check_scoring(scores: object) -> None:
+    """Raises TypeError for what is neither None nor a function that gives scores."""
+    if scores is not None and not callable(scores):
+        raise TypeError(f"scores is {shown(scores)}; a function of a layer's name and the layer would work")
 
 
 def layers_of(model: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from sparsekiln._arguments import shown
+
 from . import operators
 from .convolution_geometry import Numbers, by, numbers, parse_geometry
 from .convolution_layer import EXTENTS, ConvolutionLayer
@@ -17,6 +19,10 @@ from .convolution_operators import call_transposed
 
 Tensor = torch.Tensor
 F = torch.nn.functional
+
+
+def _are_sizes(given: Any) -> bool:
+    return isinstance(given, Sequence) and all(hasattr(one, "__index__") for one in given)
 
 
 class _BlockSparseConvTranspose(ConvolutionLayer):
@@ -67,6 +73,8 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         if output_size is None:
             padding = self.output_padding
         else:
+            if not torch.compiler.is_compiling() and not _are_sizes(output_size):
+                raise TypeError(f"output_size is {shown(output_size)}; a list of {self.dimensions} integers would work")
             if len(output_size) not in (self.dimensions, rank):
                 raise ValueError(
                     f"an output_size of {len(output_size)} numbers, {tuple(output_size)}; {self.dimensions} of them, or {rank}, "
