@@ -80,8 +80,8 @@ Tensor::Tensor(std::string_view operand, nb::handle object, bool written)
       object = resolved_;
     }
     if (exchange_->borrow(object.ptr(), &tensor_) != 0) {
-      PyErr_Clear();  // PyTorch's message speaks of its own code
-      arrays().attr("refuse_form")(std::string(operand), object);
+      const nb::python_error reason;  // PyTorch's speaks of its own code
+      arrays().attr("refuse_form")(std::string(operand), object, reason.value());
     }
   } else if (!take_buffer(written)) {
     take_array(operand, written);

@@ -87,10 +87,14 @@ def refuse_gradient(operand: str) -> None:
         )
 
 
-def refuse_form(operand: str, tensor: Any) -> NoReturn:
-    """Refuses a tensor without memory that kernels read: a sparse, nested or quantised one, or one on meta."""
+def refuse_form(operand: str, tensor: Any, reason: BaseException) -> NoReturn:
+    """Refuses a tensor without memory that kernels read: a sparse or nested one, one on meta, or one that PyTorch traces with."""
     form = "nested" if getattr(tensor, "is_nested", False) else str(getattr(tensor, "layout", type(tensor).__name__))
-    raise TypeError(f"operand {operand} is a tensor ({form}, {tensor.dtype}, on {tensor.device}); a dense one on the device of the kernel would work")
+    why = str(reason).partition("\n")[0].partition(". ")[0].rstrip(".")
+    raise TypeError(
+        f"operand {operand} is a tensor ({form}, {tensor.dtype}, on {tensor.device}) whose memory cannot be read: {why}; a dense one on "
+        "the device of the kernel would work"
+    ) from reason
 
 
 def resolved(operand: str, array: Any, written: bool) -> Any:
