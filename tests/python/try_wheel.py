@@ -1,5 +1,5 @@
 """Installs wheels into fresh virtual environments, one for each CPython here that takes them, and uses them with no compiler
-on the path; then once more where there is nothing else (bare_root.py): try_wheel.py WHEEL…"""
+on the path; then once more where there is nothing else (bare_wheel.py): try_wheel.py WHEEL…"""
 
 import pathlib
 import re
@@ -76,8 +76,9 @@ def use(python: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def main() -> None:
-    import bare_root
+    import bare_wheel
     import interpreters
+    from bare_root import Impossible
 
     tried = []
     for wheel in map(pathlib.Path.resolve, map(pathlib.Path, sys.argv[1:])):
@@ -95,9 +96,9 @@ def main() -> None:
     try:
         python = interpreters.find(tried[-1])
         wheel = [file for file in map(pathlib.Path, sys.argv[1:]) if fits(file, tried[-1])][-1]
-        bare_root.use(python, wheel.resolve())
+        bare_wheel.use(python, wheel.resolve())
         print(f"{wheel.name} works where there is only CPython {tried[-1]} and glibc")
-    except bare_root.Impossible as reason:
+    except Impossible as reason:
         print(f"not tried where there is nothing else: {reason}")
 
 
