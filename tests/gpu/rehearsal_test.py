@@ -1,8 +1,8 @@
 """`./dev gpu` as on a server: a tree with only what is copied there, an empty environment, and the emulator instead of the
 driver. It is interrupted, continues, and survives a process that crashes.
 
-TEST_BUILD is the build whose programs are collected. TEST_PORTABLE, instead, is a folder that ./dev build --portable made;
-TEST_EVERY then selects a part of the suite and the cases (each Nth).
+Where the programs are from, server_tree.py says. Of those that are portable, TEST_EVERY selects a part of the suite and the
+cases (each Nth).
 """
 
 import json
@@ -21,17 +21,10 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(_ROOT / "tests" / "gpu")]
 
 import portable  # noqa: E402
+import server_tree  # noqa: E402
 
-_CARRIED = ("dev", "bench", "tests/gpu", "tests/run.py", "tests/conformance/cases")  # of the tree: what the verbs read
-_MOST_CARRIED, _MOST_BROUGHT_BACK = 40e6, 10e6  # bytes
+_MOST_BROUGHT_BACK = 10e6  # bytes
 _SECONDS = 400
-
-
-def nvrtc():
-    """Where this machine has it; None where it has none."""
-    build = os.environ.get("TEST_BUILD") or _ROOT / "build"
-    done = subprocess.run([pathlib.Path(build) / "tools" / "sparsekiln", "doctor", "--json"], capture_output=True, text=True)
-    return json.loads(done.stdout)["nvrtc"].get("path")
 
 
 def every_without_refusals():
@@ -49,15 +42,8 @@ class Rehearsal(unittest.TestCase):
         cls.addClassCleanup(holder.cleanup)
         cls.folder = pathlib.Path(holder.name)
         cls.tree, cls.out = cls.folder / "tree", cls.folder / "results"
-        for name in _CARRIED:
-            (cls.tree / name).parent.mkdir(parents=True, exist_ok=True)
-            copy = shutil.copytree if (_ROOT / name).is_dir() else shutil.copy
-            copy(_ROOT / name, cls.tree / name)
-        if os.environ.get("TEST_PORTABLE"):
-            shutil.copytree(os.environ["TEST_PORTABLE"], cls.tree / "build-portable")
-        else:
-            portable.lay_out(pathlib.Path(os.environ["TEST_BUILD"]), cls.tree / "build-portable", "0123456789abcdef")
-        found = nvrtc()
+        server_tree.make(cls.tree)
+        found = server_tree.nvrtc()
         if found is None:
             raise unittest.SkipTest("no NVRTC here")
         for name in ("home", "tmp"):
@@ -111,10 +97,12 @@ class Rehearsal(unittest.TestCase):
         return [line for line in self.claims("begin") if line["begin"].startswith("compile ") and line["begin"] not in ended]
 
     def test_what_is_carried_is_small(self):
-        files = [file for file in self.tree.rglob("*") if file.is_file()]
-        self.assertLess(sum(file.stat().st_size for file in files), _MOST_CARRIED)
-        left_alone = [file for file in (self.tree / "build-portable").rglob("*") if file.suffix in (".o", ".a", ".ninja")]
-        self.assertEqual(left_alone, [])
+        built = list((self.tree / "build-portable").rglob("*"))
+        tracked = subprocess.run(["git", "ls-files", "-z"], cwd=_ROOT, capture_output=True, text=True)
+        if tracked.returncode == 0:
+            files = [*built, *(_ROOT / name for name in tracked.stdout.split("\0") if name)]
+            self.assertLess(sum(file.stat().st_size for file in files if file.is_file()), server_tree.LARGEST)
+        self.assertEqual([file for file in built if file.suffix in (".o", ".a", ".ninja", ".p") or file.is_symlink()], [])
 
     def test_the_suite_names_what_crashes_and_goes_on_where_it_was_killed(self):
         some = ("test", "--only", "random problems", "--every", "50", "--workers", "1")
