@@ -13,8 +13,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("sparsekiln.torch needs PyTorch: pip install torch", name="torch") from error
 
-#: The lowest PyTorch that this is tested with; pyproject.toml asks for it too.
-LOWEST_PYTORCH = "2.13"
+#: The lowest PyTorch that has what is used (tests/python/lowest_pytorch_test.py); pyproject.toml asks for it too.
+LOWEST_PYTORCH = "2.10"
 
 if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     raise ImportError(
