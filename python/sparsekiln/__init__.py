@@ -10,7 +10,7 @@ The weight is W[out, in], as in torch.nn.Linear, and is stored as the blocks of 
 those of JAX in sparsekiln.jax, the interface of 2017 in sparsekiln.compat, and torchao's in sparsekiln.compat.torchao.
 """
 
-from sparsekiln import _places, patterns  # _places first: the library asks the environment where things are
+from sparsekiln import _places, patterns  # _places first: it checks the extension, and names the places of what that asks for
 from sparsekiln._core import Kernel, activations as _activations, version as __version__
 from sparsekiln._errors import Error, InvalidArgument
 from sparsekiln._places import get_include

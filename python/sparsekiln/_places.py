@@ -1,5 +1,6 @@
-"""Where the parts are that are installed with the package: the emulator, the headers, and NVRTC from PyPI."""
+"""Where the parts are that are installed with the package: the extension, the emulator, the headers, and NVRTC from PyPI."""
 
+import importlib.machinery
 import os
 import pathlib
 import sys
@@ -13,6 +14,16 @@ def get_include() -> str:
     return str(_PACKAGE / "include")
 
 
+def check_extension() -> None:
+    """Says for which CPython this package is, where that is another one."""
+    found = {file.name for file in _PACKAGE.glob("_core.*so")}
+    if found and found.isdisjoint(f"_core{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES):
+        raise ImportError(
+            f"sparsekiln in {_PACKAGE} is for another Python than {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}: "
+            f"its extension is {', '.join(sorted(found))}; ./dev build --portable --python VERSION makes it for the one named"
+        )
+
+
 def name_places() -> None:
     """Tells the library where they are, in the environment. What is there already stays."""
     emulator = _PACKAGE / "libsparsekiln_emulator.so"
@@ -23,4 +34,5 @@ def name_places() -> None:
         os.environ["VIRTUAL_ENV"] = sys.prefix
 
 
+check_extension()
 name_places()

@@ -1,8 +1,8 @@
 """`./dev gpu` as on a server: a tree with only what is copied there, an empty environment, and the emulator instead of the
 driver. It is interrupted, continues, and survives a process that crashes.
 
-Where the programs are from, server_tree.py says. Of those that are portable, TEST_EVERY selects a part of the suite and the
-cases (each Nth).
+Where the programs are from, server_tree.py says. TEST_EVERY selects a part of the suite and of the cases of portable ones (each
+Nth).
 """
 
 import json

@@ -1,5 +1,6 @@
 """What is installed is what lies in the source tree."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -32,3 +33,15 @@ def test_an_older_pytorch_is_refused_with_the_lowest_that_works():
     program = "import torch; del torch.Tensor.__dlpack_c_exchange_api__; import sparsekiln.torch"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and re.search(r"ImportError: .* pip install 'torch>=[\d.]+'$", done.stderr.strip())
+
+
+def test_a_package_for_another_cpython_says_so(tmp_path):
+    package = tmp_path / "sparsekiln"
+    package.mkdir()
+    for file in _PACKAGE.glob("*.py"):
+        (package / file.name).symlink_to(file)
+    (package / "_core.cpython-39-x86_64-linux-gnu.so").touch()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", "import sparsekiln"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert re.search(r"ImportError: sparsekiln in .* is for another Python than cpython 3\.\d+: its extension is _core\.cpython-39-", done.stderr)
