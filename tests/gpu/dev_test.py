@@ -149,6 +149,12 @@ class Gpu(unittest.TestCase):
         self.assertEqual(self.given("test", "conformance", "--short"), (1, {}))
         self.assertIn("gpu test conformance takes no --short", self.said)
 
+    def test_a_portable_build_takes_the_version_of_a_cpython_and_nothing_else(self):
+        for arguments, said in ((["--fast"], "takes --python VERSION, not '--fast'"), (["--python"], "--python needs a version, such as 3.12")):
+            done = subprocess.run(["bash", "dev", "build", "--portable", *arguments], cwd=self.tree, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

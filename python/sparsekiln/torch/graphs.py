@@ -6,7 +6,9 @@ import torch
 import torch.compiler.config
 
 # PyTorch takes the shapes of parameters and buffers for constants, and would compile a graph for each number of blocks.
-_NUMBERS_OF_BLOCKS = (r".*_parameters\['weight_values'\]:0", r".*_buffers\['col_indices'\]:0")
+# Before 2.13, it knows no dimensions of sources: all of such a tensor are dynamic then.
+_DIMENSION = ":0" if torch.__version__ >= "2.13" else ""
+_NUMBERS_OF_BLOCKS = (rf".*_parameters\['weight_values'\]{_DIMENSION}", rf".*_buffers\['col_indices'\]{_DIMENSION}")
 
 
 def make_numbers_of_blocks_dynamic() -> None:
