@@ -43,14 +43,19 @@ def of_portable(wanted: str | None) -> pathlib.Path:
     """The interpreter of the CPython that is wanted. Without a wish, it is the one of servers, or else that of .venv."""
     version = wanted or _OF_SERVERS
     python = interpreters.find(version)
-    if python is not None and interpreters.has_headers(python):
-        return to_build(version, python) / "python"
+    if python is None or not interpreters.has_headers(python):
+        why = f"no CPython {version} with its headers was found, on PATH or from pyenv or uv"
+    else:
+        try:
+            return to_build(version, python) / "python"
+        except subprocess.CalledProcessError as error:
+            why = f"what builds extensions for CPython {version} could not be installed ({error})"
     if wanted:
-        sys.exit(f"dev: no CPython {wanted} with its headers was found, on PATH or from pyenv or uv")
+        sys.exit(f"dev: {why}")
     own = ROOT / ".venv/bin/python"
     asked = [own, "-c", "import platform; print(platform.python_version())"]
     found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
-    print(f"dev: no CPython {version} with its headers here: the Python package is for {found}", file=sys.stderr)
+    print(f"dev: {why}: the Python package is for {found}", file=sys.stderr)
     return own
 
 

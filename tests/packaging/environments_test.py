@@ -3,6 +3,7 @@
 import contextlib
 import io
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -48,7 +49,16 @@ class OfPortable(unittest.TestCase):
         for self.here["3.12"] in (None, "headless/python"):
             python, said = self.asked()
             self.assertEqual(python, ".venv/bin/python")
-            self.assertRegex(said, r"^dev: no CPython 3\.12 with its headers here: the Python package is for 3\.[\d.]+\n$")
+            self.assertRegex(said, r"^dev: no CPython 3\.12 with its headers was found, .*: the Python package is for 3\.[\d.]+\n$")
+
+    def test_it_is_that_of_the_tree_where_nothing_can_be_installed(self):
+        self.here["3.12"] = "servers/python"
+        with mock.patch.object(environments, "to_build", side_effect=subprocess.CalledProcessError(1, ["pip"])):
+            python, said = self.asked()
+            self.assertEqual(python, ".venv/bin/python")
+            self.assertIn("what builds extensions for CPython 3.12 could not be installed", said)
+            with self.assertRaisesRegex(SystemExit, "could not be installed"):
+                self.asked("3.12")
 
     def test_one_that_is_named_and_missing_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no CPython 3.9 with its headers was found"):

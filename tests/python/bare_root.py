@@ -74,12 +74,13 @@ class BareRoot:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, target)
 
-    def add_libraries_of(self, files, besides: str = "\0") -> None:
-        """All but those in folders that begin with `besides`."""
+    def add_libraries_of(self, files, besides: str | pathlib.Path | None = None) -> None:
+        """All but those that are in the root, or in the folder `besides`."""
         needed = libraries(files)
         for libc in [library for library in needed if library.endswith("/libc.so.6")]:  # which loads more when it is asked
             needed |= {str(file) for name in GLIBC if (file := pathlib.Path(libc).with_name(name)).exists()}
-        self._copy(library for library in needed if not library.startswith((besides, str(self.path))))
+        there = tuple(f"{folder}/" for folder in (self.path, besides) if folder)
+        self._copy(library for library in needed if not library.startswith(there))
 
     def add_programs(self, *names: str) -> None:
         """Those that PATH finds here, in /usr/bin."""
