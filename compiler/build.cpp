@@ -15,11 +15,10 @@
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/nvrtc_choice.h"
-#include "compiler/cuda/resources.h"
 #include "compiler/cuda/sddmm.h"
-#include "compiler/edge_runs.h"
 #include "compiler/plan.h"
 #include "compiler/problem_kind.h"
+#include "compiler/recipe.h"
 #include "compiler/schedule.h"
 #include "compiler/source.h"
 
@@ -54,19 +53,6 @@ Source emit(const Problem& problem, const Target& target, const Plan& plan) {
                     computed_by(problem, target));
 }
 
-OperandContract contract_of(const Problem& problem, const Plan& plan) {
-  OperandContract operands;
-  static_cast<Computation&>(operands) = problem;
-  if (!attached(plan)) {  // else the same for all layouts
-    operands.in_features = problem.in_features();
-    operands.out_features = problem.out_features();
-    operands.blocks = problem.weight_blocks(problem.layout.blocks());
-  }
-  operands.packed = plan.front().config.packed;
-  operands.edge_situations = count_edge_situations(problem);
-  return operands;
-}
-
 void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolchain) {
   const std::string arch = cuda::code_arch(binary.target, binary.plan);
   const auto nvrtc = cuda::find_nvrtc(toolchain, arch);
@@ -76,19 +62,12 @@ void compile_cuda(Binary& binary, const Source& source, const Toolchain& toolcha
   binary.log = std::move(output.log);
   binary.compiler = nvrtc->name();
   binary.options = cuda::Nvrtc::options(arch);
-  for (Entry& entry : binary.entries) {
-    entry.resources = {};
-    for (const std::string& pass : entry.passes)
-      entry.resources = cuda::combined(entry.resources, cuda::read_resources(binary.code, pass, binary.log));
-  }
 }
 
 void compile_cpu(Binary& binary, const Source& source) {
   binary.code = cpu::compile_object(source.text, binary.target);
   binary.compiler = cpu::compiler_version();
   binary.options = binary.target.arch;
-  for (Entry& entry : binary.entries)
-    entry.resources.code_bytes = static_cast<std::int64_t>(binary.code.size());
 }
 
 }  // namespace
@@ -128,6 +107,7 @@ Binary build_binary(const Problem& problem, const Target& target, const Plan& pl
     compile_cuda(binary, source, toolchain);
   else
     compile_cpu(binary, source);
+  set_resources(binary);
   return binary;
 }
 

@@ -13,6 +13,7 @@
 #include "compiler/cpu/normalise_pass.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/plain_spmm.h"
+#include "compiler/cpu/planned_entry.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/vector_ir.h"
 #include "compiler/element.h"
@@ -44,106 +45,50 @@ void emit_product(VectorIr& ir, std::string_view name, const Geometry& geometry,
   (geometry.axis == Axis::output ? emit_output_pass : emit_batch_row_pass)(ir, name, geometry, layout, pack);
 }
 
-/// Rows that each of a batch is computed in: points of whole tiles, which end with an image.
-std::int32_t rows_of_one(const Correlation* lattice, std::int32_t tile_n) {
-  return lattice == nullptr ? 1 : static_cast<std::int32_t>(lattice->tiles(tile_n) * tile_n);
-}
-
-/// Adds the pass that follows the product, where there is one.
-void emit_normalisation(EmittedModule& module, const std::string& suffix, const Spmm& problem,
-                        std::int32_t tile_n, LayoutIr& layout, Entry& entry) {
-  if (!problem.normalisation) return;
-  entry.passes.push_back(normalise_pass(suffix));
-  emit_normalise_pass(module.ir(), entry.passes.back(), problem, tile_n, layout);
-}
-
-Entry emit_baked(EmittedModule& module, const std::string& suffix, const Spmm& problem,
-                 const Geometry& geometry, LayoutData data) {
-  const std::string pack = "pack" + suffix;
-  const std::string product = "product" + suffix;
-  // No other worker shares the packed x of a batch tile: its only one packs it, and no pass waits for
-  // another.
-  const bool private_panel = data[LayoutNumber::workers] == 1;
-  Entry entry;
-  entry.passes = {product};
-  if (geometry.packs_x && !private_panel) entry.passes = {pack, product};
-  entry.tile_n = geometry.tile_n;
-  describe_jobs(geometry, entry);
-  describe(data, entry);
-  entry.workspace.sums_of_one = problem.bytes_of_sums(problem.groups_of_sums());
-  drop_known_blocks(data);
-  LayoutIr layout(module, kProductTableNames, suffix, std::move(data));
-  if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
-  emit_product(module.ir(), product, geometry, layout, geometry.packs_x && private_panel ? pack : "");
-  emit_normalisation(module, suffix, problem, geometry.tile_n, layout, entry);
-  return entry;
-}
-
-Entry attached_entry(std::vector<std::string> passes, std::int32_t tile_n) {
-  Entry entry;
-  entry.passes = std::move(passes);
-  entry.workers = 0;
-  entry.tile_n = tile_n;
-  entry.arguments = {Argument::tables};
-  return entry;
-}
-
 /// Code for each of the forms that layouts choose from, none of which has several workers.
-Entry emit_attached(EmittedModule& module, const std::string& suffix, const std::vector<Geometry>& forms) {
+void emit_forms(EmittedModule& module, const std::string& suffix, const std::vector<Geometry>& forms) {
   for (const Geometry& form : forms) {
     LayoutIr layout(module);
     const std::string own = form_suffix(form, suffix);
     emit_pack_pass(module.ir(), "pack" + own, form, layout);
     emit_product(module.ir(), "product" + own, form, layout, "pack" + own);
   }
-  Entry entry = attached_entry({"product" + form_suffix(forms.back(), suffix)}, 0);
-  describe_jobs(forms.back(), entry);
-  return entry;
 }
 
-/// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the two.
-Entry emit_attached(EmittedModule& module, const std::string& suffix, const Spmm& problem,
-                    const Geometry& geometry) {
-  const std::vector<std::string> passes = attached_passes(geometry, suffix, 0);
-  Entry entry = attached_entry(passes, geometry.tile_n);
-  describe_jobs(geometry, entry);
-  LayoutIr layout(module);
+/// Whether the only worker packs x is known when a layout is attached: a separate pass then calls the others.
+void emit_private_passes(EmittedModule& module, const PlannedEntry& planned) {
   VectorIr& v = module.ir();
-  if (geometry.packs_x) emit_pack_pass(v, passes.front(), geometry, layout);
-  emit_product(v, passes.back(), geometry, layout, "");
-  emit_normalisation(module, suffix, problem, geometry.tile_n, layout, entry);
-  if (!geometry.packs_x) return entry;
-  auto* both = v.begin_pass(attached_passes(geometry, suffix, 1).front());
-  for (const std::string& pass : passes)
-    v.ir.CreateCall(v.module.getFunction(pass), {both->getArg(0), both->getArg(1), both->getArg(2)});
+  auto* all = v.begin_pass(attached_passes(*planned.geometry, planned.suffix, 1).front());
+  for (const std::string& pass : attached_passes(*planned.geometry, planned.suffix, 0))
+    v.ir.CreateCall(v.module.getFunction(pass), {all->getArg(0), all->getArg(1), all->getArg(2)});
   v.end_pass();
-  return entry;
+}
+
+void emit_passes(EmittedModule& module, const PlannedEntry& planned, LayoutIr& layout) {
+  const Geometry& geometry = *planned.geometry;
+  const std::string pack = "pack" + planned.suffix;
+  const bool private_panel = planned.data && planned.entry.workers == 1;
+  if (geometry.packs_x) emit_pack_pass(module.ir(), pack, geometry, layout);
+  emit_product(module.ir(), "product" + planned.suffix, geometry, layout,
+               geometry.packs_x && private_panel ? pack : "");
+}
+
+void emit_entry(EmittedModule& module, const Spmm& problem, const Config& config,
+                const PlannedEntry& planned) {
+  if (!planned.forms.empty()) return emit_forms(module, planned.suffix, planned.forms);
+  LayoutIr layout = planned.data ? LayoutIr(module, planned.geometry ? kProductTableNames : kPlainTableNames,
+                                            planned.suffix, *planned.data)
+                                 : LayoutIr(module);
+  if (planned.geometry)
+    emit_passes(module, planned, layout);
+  else
+    emit_plain_spmm(module.ir(), planned.entry.passes.front(), problem, config, layout);
+  if (problem.normalisation)
+    emit_normalise_pass(module.ir(), planned.entry.passes.back(), problem, config.tile_n, layout);
+  if (!planned.data && planned.geometry && planned.geometry->packs_x) emit_private_passes(module, planned);
 }
 
 bool plain(const Spmm& problem) { return element(problem.dtype).cpu == CpuPasses::plain; }
-
-/// `schedule`: null where the layout is attached.
-Entry emit_plain(EmittedModule& module, const std::string& suffix, const Spmm& problem, const Config& config,
-                 const Schedule* schedule) {
-  Entry entry;
-  if (schedule == nullptr) {
-    entry = attached_entry({"product" + suffix}, config.tile_n);
-    entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
-    LayoutIr layout(module);
-    emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
-    emit_normalisation(module, suffix, problem, config.tile_n, layout, entry);
-    return entry;
-  }
-  entry.passes = {"product" + suffix};
-  entry.tile_n = config.tile_n;
-  entry.rows_of_one = rows_of_one(problem.correlation.get(), config.tile_n);
-  LayoutData data = plain_spmm_data(problem, *schedule);
-  describe(data, entry);
-  LayoutIr layout(module, kPlainTableNames, suffix, std::move(data));
-  emit_plain_spmm(module.ir(), entry.passes.front(), problem, config, layout);
-  emit_normalisation(module, suffix, problem, config.tile_n, layout, entry);
-  return entry;
-}
 
 std::string heading(const Spmm& problem, const Target& target, const Plan& plan) {
   const Layout& weight = problem.weight;
@@ -220,36 +165,24 @@ Tables locate_tables(LayoutIr& layout, const Geometry& geometry) {
 
 Source emit(const Spmm& problem, const Target& target, const Plan& plan,
             const std::vector<Schedule>& schedules) {
-  const Level& level = level_of(target);
-  const bool without_layout = attached(plan);
   EmittedModule module(target);
   Source source;
-  const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
+  std::vector<PlannedEntry> entries = planned_entries(problem, target, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
-    if (plain(problem)) {
-      source.entries.push_back(emit_plain(module, entry_suffix(plan, i), problem, plan[i].config,
-                                          without_layout ? nullptr : &schedules[i]));
-      source.entries.back().up_to = plan[i].up_to;
-      continue;
-    }
-    Geometry geometry(problem, level, plan[i].config);
-    const std::int64_t n = scheduled_n(problem.batch, plan, i);
-    refuse_two_orders(Geometry(problem, level, plan[0].config), geometry, plan);
-    const std::string suffix = entry_suffix(plan, i);
-    if (without_layout) {
-      const std::vector<Geometry> forms = attached_forms(problem, geometry, target, plan[i].config, n);
-      source.entries.push_back(forms.empty() ? emit_attached(module, suffix, problem, geometry)
-                                             : emit_attached(module, suffix, forms));
-    } else {
-      if (geometry.correlation && schedules[i].workers() == 1)
-        geometry.share_panels(problem, n, target.workers);
-      source.entries.push_back(emit_baked(module, suffix, problem, geometry,
-                                          product_data(problem, geometry, schedules[i], counters_in_front)));
-    }
-    source.entries.back().up_to = plan[i].up_to;
+    if (entries[i].geometry) refuse_two_orders(*entries.front().geometry, *entries[i].geometry, plan);
+    emit_entry(module, problem, plan[i].config, entries[i]);
+    source.entries.push_back(std::move(entries[i].entry));
   }
   source.text = module.text(heading(problem, target, plan));
   return source;
+}
+
+Recipe recipe_of(const Spmm& problem, const Target& target, const Plan& plan,
+                 const std::vector<Schedule>& schedules) {
+  Recipe recipe;
+  for (PlannedEntry& planned : planned_entries(problem, target, plan, schedules))
+    recipe.entries.push_back(std::move(planned.entry));
+  return recipe;
 }
 
 }  // namespace sparsekiln::cpu

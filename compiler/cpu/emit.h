@@ -17,6 +17,10 @@ namespace sparsekiln::cpu {
 [[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
+/// The recipe of what `emit` writes, by itself: for a Binary that is there already.
+[[nodiscard]] Recipe recipe_of(const Spmm& problem, const Target& target, const Plan& plan,
+                               const std::vector<Schedule>& schedules);
+
 /// Throws `invalid_argument` unless `config` can compute `problem` on `target`.
 void validate(const Spmm& problem, const Target& target, const Config& config);
 

@@ -1,6 +1,7 @@
 #include "compiler/cpu/sddmm.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,32 @@ void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& con
   SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
   if (geometry.sums_gates_of_taps)
     SddmmPass(module.ir(), geometry, layout).emit_gates_of_taps(entry.passes[next]);
+}
+
+/// An entry, and the layout's part of its code: null where that is attached.
+struct Planned {
+  Entry entry;
+  std::optional<LayoutData> data;
+};
+
+Planned planned_entry(const Sddmm& gradient, const SddmmGeometry& geometry, const Plan& plan,
+                      std::size_t index, const std::vector<BlockRuns>& schedules) {
+  const std::string suffix = entry_suffix(plan, index);
+  Planned planned;
+  Entry& entry = planned.entry;
+  entry.up_to = plan[index].up_to;
+  entry.tile_n = 0;
+  if (geometry.packed) entry.passes.push_back("pack" + suffix);
+  entry.passes.push_back("weight_gradient" + suffix);
+  if (geometry.sums_gates_of_taps) entry.passes.push_back("gate_gradient" + suffix);
+  if (attached(plan)) {
+    entry.workers = 0;
+    entry.arguments = {Argument::tables};
+  } else {
+    planned.data = sddmm_data(gradient, geometry, schedules[index]);
+    describe(*planned.data, entry);
+  }
+  return planned;
 }
 
 std::string heading(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -78,33 +105,28 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
 Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
             const std::vector<BlockRuns>& schedules) {
   const Level& level = level_of(target);
-  const bool without_layout = attached(plan);
   EmittedModule module(target);
   Source source;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const SddmmGeometry geometry(gradient, level, plan[i].config);
-    const std::string suffix = entry_suffix(plan, i);
-    Entry entry;
-    entry.up_to = plan[i].up_to;
-    entry.tile_n = 0;
-    if (geometry.packed) entry.passes.push_back("pack" + suffix);
-    entry.passes.push_back("weight_gradient" + suffix);
-    if (geometry.sums_gates_of_taps) entry.passes.push_back("gate_gradient" + suffix);
-    if (without_layout) {
-      entry.workers = 0;
-      entry.arguments = {Argument::tables};
-      LayoutIr layout(module);
-      emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
-    } else {
-      LayoutData data = sddmm_data(gradient, geometry, schedules[i]);
-      describe(data, entry);
-      LayoutIr layout(module, kSddmmTableNames, suffix, std::move(data));
-      emit_passes(module, gradient, plan[i].config, geometry, layout, entry);
-    }
-    source.entries.push_back(std::move(entry));
+    Planned planned = planned_entry(gradient, geometry, plan, i, schedules);
+    LayoutIr layout = planned.data ? LayoutIr(module, kSddmmTableNames, entry_suffix(plan, i), *planned.data)
+                                   : LayoutIr(module);
+    emit_passes(module, gradient, plan[i].config, geometry, layout, planned.entry);
+    source.entries.push_back(std::move(planned.entry));
   }
   source.text = module.text(heading(gradient, target, plan));
   return source;
+}
+
+Recipe recipe_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                 const std::vector<BlockRuns>& schedules) {
+  Recipe recipe;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const SddmmGeometry geometry(gradient, level_of(target), plan[i].config);
+    recipe.entries.push_back(planned_entry(gradient, geometry, plan, i, schedules).entry);
+  }
+  return recipe;
 }
 
 }  // namespace sparsekiln::cpu

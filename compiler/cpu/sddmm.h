@@ -17,6 +17,10 @@ namespace sparsekiln::cpu {
 [[nodiscard]] Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                           const std::vector<BlockRuns>& schedules);
 
+/// The recipe of what `emit` writes, by itself: for a Binary that is there already.
+[[nodiscard]] Recipe recipe_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                               const std::vector<BlockRuns>& schedules);
+
 /// Throws `invalid_argument` unless `config` can compute `gradient` on `target`.
 void validate(const Sddmm& gradient, const Target& target, const Config& config);
 

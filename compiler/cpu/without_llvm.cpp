@@ -23,6 +23,8 @@ void validate(const Spmm&, const Target&, const Config&) { refuse(); }
 void validate(const Sddmm&, const Target&, const Config&) { refuse(); }
 Source emit(const Spmm&, const Target&, const Plan&, const std::vector<Schedule>&) { refuse(); }
 Source emit(const Sddmm&, const Target&, const Plan&, const std::vector<BlockRuns>&) { refuse(); }
+Recipe recipe_of(const Spmm&, const Target&, const Plan&, const std::vector<Schedule>&) { refuse(); }
+Recipe recipe_of(const Sddmm&, const Target&, const Plan&, const std::vector<BlockRuns>&) { refuse(); }
 void attach_tables(const Problem&, Binary&) { refuse(); }
 std::vector<std::byte> compile_object(const std::string&, const Target&) { refuse(); }
 std::string compiler_version() { refuse(); }

@@ -418,25 +418,13 @@ class KernelWriter {
   TableWriter tables_;
 };
 
-}  // namespace
-
-Source emit(const Spmm& problem, const Target& target, const Plan& plan,
-            const std::vector<Schedule>& schedules) {
+/// Writes everything that depends on the problem: what follows the templates.
+void write_kernels(const Spmm& problem, const Target& target, const Plan& plan,
+                   const std::vector<Schedule>& schedules, Source& source) {
   const bool without_layout = attached(plan);
   if (schedules.size() != (without_layout ? 0 : plan.size()))
     throw Error(ErrorKind::internal,
                 fmt::format("a plan of {} entries came with {} schedules", plan.size(), schedules.size()));
-  for (const RangedConfig& range : plan) validate(problem, target, range.config);
-
-  Source source;
-  write_header(source.text, problem, target, plan);
-  std::set<std::string> written;
-  for (const RangedConfig& range : plan)
-    write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
-                   written);
-  if (problem.image_alignment != 0) write_template(source.text, "images.cuh", written);
-  if (problem.normalisation) write_template(source.text, "normalise.cuh", written);
-
   if (problem.epilogue.edge_bias) write_edge_runs(source, problem.convolution);
   KernelWriter writer(problem, target, source);
   const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
@@ -451,6 +439,29 @@ Source emit(const Spmm& problem, const Target& target, const Plan& plan,
         "the tables of {} entries take {} bytes, more than the {} of constant memory; table=global "
         "would work",
         plan.size(), writer.constant_bytes(), kConstantTableLimit));
+}
+
+}  // namespace
+
+Source emit(const Spmm& problem, const Target& target, const Plan& plan,
+            const std::vector<Schedule>& schedules) {
+  for (const RangedConfig& range : plan) validate(problem, target, range.config);
+  Source source;
+  write_header(source.text, problem, target, plan);
+  std::set<std::string> written;
+  for (const RangedConfig& range : plan)
+    write_template(source.text, fmt::format("{}.cuh", family_of(problem, target, range.config).function),
+                   written);
+  if (problem.image_alignment != 0) write_template(source.text, "images.cuh", written);
+  if (problem.normalisation) write_template(source.text, "normalise.cuh", written);
+  write_kernels(problem, target, plan, schedules, source);
+  return source;
+}
+
+Recipe recipe_of(const Spmm& problem, const Target& target, const Plan& plan,
+                 const std::vector<Schedule>& schedules) {
+  Source source;
+  write_kernels(problem, target, plan, schedules, source);
   return source;
 }
 

@@ -19,6 +19,10 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Source emit(const Spmm& problem, const Target& target, const Plan& plan,
                           const std::vector<Schedule>& schedules);
 
+/// The recipe of what `emit` writes, by itself: for a Binary that is there already.
+[[nodiscard]] Recipe recipe_of(const Spmm& problem, const Target& target, const Plan& plan,
+                               const std::vector<Schedule>& schedules);
+
 /// The workspace of one entry with so many threads in a CTA. `counters_in_front`: counter_bytes of the plan.
 [[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
                                      const Schedule& schedule, std::int64_t counters_in_front);

@@ -232,58 +232,9 @@ const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
   return *family;
 }
 
-}  // namespace
-
-void validate(const Sddmm& gradient, const Target& target) {
-  require_types(gradient, target);
-  if (target.compute_capability() < 75)
-    refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
-  if (gradient.correlation) validate_lattice(gradient);
-  if (gradient.exchanged() && gradient.bias_gradient)
-    refuse(
-        "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
-        "by the caller, would work");
-  find_family(gradient, fallback_variant(gradient, target))->validate(gradient, target);
-}
-
-void validate(const Sddmm& gradient, const Target& target, const Config& config) {
-  validate(gradient, target);
-  const SddmmFamily& family = family_of(gradient, config);
-  family.validate(gradient, target);
-  if (gradient.channels_first())
-    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
-  if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
-      config.cluster != 1 || config.cluster_rows != 1 || config.operand_a != Config().operand_a)
-    refuse(
-        fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 cluster=1 cluster_rows=1 "
-                    "operand_a=x would work",
-                    to_string(config), name(gradient.operation)));
-  if (config.table != TableForm::constant && config.table != TableForm::global)
-    refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",
-                       name(config.table), name(gradient.operation)));
-  if (config.split < 1) refuse("a config's split is 1 or more");
-  static_cast<void>(family.instantiate(gradient, target, config));
-  if (config.table == TableForm::constant && table_bound(gradient, config) > kConstantTableLimit)
-    refuse(
-        fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
-                    "would work",
-                    table_bound(gradient, config), kConstantTableLimit));
-}
-
-std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
-  const std::int64_t runs = run_bound(gradient, config.rows);
-  // A run has four numbers and at most a worker of its own, a block has its column.
-  return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);
-}
-
-Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
-            const std::vector<BlockRuns>& schedules) {
-  Source source;
-  write_header(source.text, gradient, target, plan);
-  std::set<std::string> written;
-  for (const RangedConfig& range : plan)
-    write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
-  if (gradient.image_alignment != 0) write_template(source.text, "images.cuh", written);
+/// Writes everything that depends on the problem: what follows the templates.
+void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan,
+                   const std::vector<BlockRuns>& schedules, Source& source) {
   TablePlaces places;
   std::string gates_text;
   const std::int64_t counter_bytes = counter_bytes_of(gradient, target, plan, schedules);
@@ -339,6 +290,68 @@ Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
         fmt::format("the tables of {} entries take {} bytes, more than the {} of constant memory; "
                     "table=global would work",
                     plan.size(), places.constant_bytes(), kConstantTableLimit));
+}
+
+}  // namespace
+
+void validate(const Sddmm& gradient, const Target& target) {
+  require_types(gradient, target);
+  if (target.compute_capability() < 75)
+    refuse(fmt::format("target '{}': CUDA code is made for sm_75 and later", target.arch));
+  if (gradient.correlation) validate_lattice(gradient);
+  if (gradient.exchanged() && gradient.bias_gradient)
+    refuse(
+        "bias_gradient of a transposed convolution for CUDA targets; the sum of dy over its rows, computed "
+        "by the caller, would work");
+  find_family(gradient, fallback_variant(gradient, target))->validate(gradient, target);
+}
+
+void validate(const Sddmm& gradient, const Target& target, const Config& config) {
+  validate(gradient, target);
+  const SddmmFamily& family = family_of(gradient, config);
+  family.validate(gradient, target);
+  if (gradient.channels_first())
+    throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  if (config.packed || config.merge != 1 || config.in_flight != 0 || config.split_saves != 0 ||
+      config.cluster != 1 || config.cluster_rows != 1 || config.operand_a != Config().operand_a)
+    refuse(
+        fmt::format("config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=0 cluster=1 cluster_rows=1 "
+                    "operand_a=x would work",
+                    to_string(config), name(gradient.operation)));
+  if (config.table != TableForm::constant && config.table != TableForm::global)
+    refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",
+                       name(config.table), name(gradient.operation)));
+  if (config.split < 1) refuse("a config's split is 1 or more");
+  static_cast<void>(family.instantiate(gradient, target, config));
+  if (config.table == TableForm::constant && table_bound(gradient, config) > kConstantTableLimit)
+    refuse(
+        fmt::format("a table of up to {} bytes does not fit the {} bytes of constant memory; table=global "
+                    "would work",
+                    table_bound(gradient, config), kConstantTableLimit));
+}
+
+std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
+  const std::int64_t runs = run_bound(gradient, config.rows);
+  // A run has four numbers and at most a worker of its own, a block has its column.
+  return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);
+}
+
+Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
+            const std::vector<BlockRuns>& schedules) {
+  Source source;
+  write_header(source.text, gradient, target, plan);
+  std::set<std::string> written;
+  for (const RangedConfig& range : plan)
+    write_template(source.text, fmt::format("{}.cuh", family_of(gradient, range.config).function), written);
+  if (gradient.image_alignment != 0) write_template(source.text, "images.cuh", written);
+  write_kernels(gradient, target, plan, schedules, source);
+  return source;
+}
+
+Recipe recipe_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                 const std::vector<BlockRuns>& schedules) {
+  Source source;
+  write_kernels(gradient, target, plan, schedules, source);
   return source;
 }
 

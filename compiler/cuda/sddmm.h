@@ -17,6 +17,10 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                           const std::vector<BlockRuns>& schedules);
 
+/// The recipe of what `emit` writes, by itself: for a Binary that is there already.
+[[nodiscard]] Recipe recipe_of(const Sddmm& gradient, const Target& target, const Plan& plan,
+                               const std::vector<BlockRuns>& schedules);
+
 /// Throws `invalid_argument`, with the problem's own reason and what would work, where no config computes it
 /// on `target`.
 void validate(const Sddmm& gradient, const Target& target);
