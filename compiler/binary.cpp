@@ -105,6 +105,12 @@ Resources get_resources(ByteReader& in) {
   resources.spill_store_bytes = in.get<std::int32_t>();
   resources.constant_bytes = in.get<std::int32_t>();
   resources.code_bytes = in.get<std::int64_t>();
+  for (const std::int64_t number :
+       {std::int64_t{resources.registers}, std::int64_t{resources.shared_bytes},
+        std::int64_t{resources.stack_bytes}, std::int64_t{resources.spill_load_bytes},
+        std::int64_t{resources.spill_store_bytes}, std::int64_t{resources.constant_bytes},
+        resources.code_bytes})
+    if (number < 0) in.fail("less than no resources");
   return resources;
 }
 
@@ -243,12 +249,16 @@ Entry get_entry(ByteReader& in) {
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
   constexpr std::int32_t kMostClustered = 16;                             // CTAs along one dimension
+  constexpr std::int32_t kMostThreads = 1024;                             // of a CTA
+  constexpr std::int32_t kMostShared = 1 << 20;                           // no CTA has as much
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
   const bool usable =
       clusters_exist && entry.workers % cluster[0] == 0 && (waits ? entry.workers == 0 : entry.workers > 0) &&
       entry.tables.counters >= 0 && entry.tile_n >= 0 && entry.rows_of_one > 0 && entry.threads > 0 &&
+      entry.threads <= kMostThreads && entry.dynamic_shared_bytes >= 0 &&
+      entry.dynamic_shared_bytes <= kMostShared && entry.resources.shared_bytes <= kMostShared &&
       entry.tiles_in_flight > 0 && entry.tiles_in_flight <= kMostGridRows && !entry.passes.empty() &&
       entry.workspace.counter_bytes >= 0 && entry.workspace.bytes_per_tile >= 0 &&
       entry.workspace.bytes_of_one >= 0 && entry.workspace.sums_of_one >= 0;
@@ -265,14 +275,33 @@ bool is_variable_name(std::string_view text) {
              });
 }
 
+/// Whether the jobs and the workspace of the largest launch can be counted in 64 bits, with all that a
+/// launcher adds.
+bool can_be_counted(const Entry& entry, std::int64_t n) {
+  constexpr double kMost = 1e18;
+  const auto most = static_cast<double>(n);
+  const double tiles = entry.tile_n == 0 ? 1 : most * entry.rows_of_one / entry.tile_n + 1;
+  const Workspace& workspace = entry.workspace;
+  const double bytes =
+      static_cast<double>(workspace.counter_bytes) + static_cast<double>(workspace.bytes_per_tile) * tiles +
+      (static_cast<double>(workspace.bytes_of_one) + static_cast<double>(workspace.sums_of_one)) * most;
+  return most * entry.rows_of_one < kMost && tiles * entry.workers < kMost && bytes < kMost;
+}
+
 /// What a launcher relies on: every n that the contract allows has an entry, and no number is absurd.
 void check(const Binary& binary, const ByteReader& in) {
-  const std::int64_t bound = binary.operands.batch.bound();
-  if (bound < 0 || binary.operands.alignment < 1) in.fail("a contract that no launch could keep");
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;  // of features and blocks
+  const OperandContract& operands = binary.operands;
+  const std::int64_t bound = operands.batch.bound();
+  if (bound < 0 || operands.alignment < 1) in.fail("a contract that no launch could keep");
+  for (const std::int64_t number : {operands.in_features, operands.out_features, operands.blocks})
+    if (number < 0 || number > kMost) in.fail("a contract of matrices that cannot be");
   if (binary.entries.empty() || binary.entries.back().up_to < bound)
     in.fail("no entry for the largest batch");
   for (std::size_t i = 1; i < binary.entries.size(); ++i)
     if (binary.entries[i].up_to <= binary.entries[i - 1].up_to) in.fail("entries that do not ascend");
+  for (const Entry& entry : binary.entries)
+    if (!can_be_counted(entry, std::min(entry.up_to, bound))) in.fail("an entry of too large launches");
   std::set<std::string_view> symbols;
   for (const ModuleData& data : binary.data) {
     if (!is_variable_name(data.symbol) || data.bytes.empty()) in.fail("data of no variable");

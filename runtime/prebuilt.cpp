@@ -11,8 +11,10 @@
 #include <sparsekiln/printable.h>
 
 #include "autotune/plan_distance.h"
+#include "compiler/build.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/plan.h"
+#include "compiler/recipe.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/precompile_command.h"
 #include "runtime/request.h"
@@ -43,20 +45,31 @@ std::optional<std::vector<std::string>> differences(const cache::Identity& wante
   return names;
 }
 
-/// Whether layers hold under an identity what the job's driver loads; `versions` as in best_binary.
-bool hold(ReadOnlyStores& layers, const cache::Identity& identity, const BuildJob& job,
-          std::set<int>& versions) {
-  return layers.find(identity, [&](std::span<const std::byte> payload) {
-    return best_binary(
-               identity, payload, job.toolchain, [](const Binary&) { return true; }, &versions) != nullptr;
+/// What layers hold under the identity of a plan.
+struct Held {
+  bool usable = false;     ///< some of it: the job's driver loads it, and it is whole
+  std::set<int> versions;  ///< as in best_binary
+  std::string damage;      ///< what is wrong with what the driver would load
+};
+Held held_for(const BuildJob& job, const Plan& plan, const cache::Identity& identity,
+              ReadOnlyStores& layers) {
+  Held held;
+  held.usable = layers.find(identity, [&](std::span<const std::byte> payload, std::string& damage) {
+    const auto whole = [&](const Binary& binary) {
+      held.damage = damage = wrong_numbers(binary, job.problem, job.target, plan);
+      return damage.empty();
+    };
+    return best_binary(identity, payload, job.toolchain, whole, &held.versions) != nullptr;
   });
+  return held;
 }
 
-/// Why nothing that the layers hold under the wanted identity serves: the driver loads none of it. Empty
-/// where that is not the reason.
-std::string too_new(const cache::Identity& wanted, const BuildJob& job, ReadOnlyStores& layers) {
-  std::set<int> versions;
-  if (hold(layers, wanted, job, versions) || versions.empty()) return {};
+/// Why nothing that the layers hold under the wanted identity serves: it is damaged, or the driver loads none
+/// of it. Empty where that is not the reason.
+std::string why_unusable(const cache::Identity& wanted, const BuildJob& job, ReadOnlyStores& layers) {
+  const auto [usable, versions, damage] = held_for(job, job.plan, wanted, layers);
+  if (usable || versions.empty()) return {};
+  if (!damage.empty()) return fmt::format("hold it damaged ({})", damage);
   const std::string fit = cuda::nvrtc_for(job.toolchain.driver_version);
   return fmt::format("hold it compiled by NVRTC {}, whose code {} does not load (what would work: {}{})",
                      versions_text(versions), cuda::describe_driver(job.toolchain),
@@ -82,12 +95,19 @@ std::string nearest(const cache::Identity& wanted, ReadOnlyStores& layers) {
   return fmt::format("the nearest entry, {}, has {}; ", at->key().hex(), text);
 }
 
+/// Whether a plan that an identity names is one that the problem can be computed by.
+bool works(const Plan& plan, const BuildJob& job) {
+  const ConfigCheck check(job.problem, job.target);
+  return !plan.empty() && plan.back().up_to >= job.problem.batch.bound() &&
+         std::all_of(plan.begin(), plan.end(),
+                     [&](const RangedConfig& range) { return check.refusal(range.config).empty(); });
+}
+
 }  // namespace
 
 Plan held_plan(const BuildJob& job, Plan wanted, ReadOnlyStores& layers) {
   const cache::Identity identity = identity_of(job.problem, job.target, wanted);
-  std::set<int> ignored;
-  if (hold(layers, identity, job, ignored)) return wanted;
+  if (held_for(job, wanted, identity, layers).usable) return wanted;
   std::optional<Plan> best;
   double least = 0;
   for (const cache::Identity& other : layers.identities()) {
@@ -100,7 +120,7 @@ Plan held_plan(const BuildJob& job, Plan wanted, ReadOnlyStores& layers) {
       continue;  // no program of this version wrote it
     }
     const double far = distance(wanted, plan);
-    if ((best && far >= least) || !hold(layers, other, job, ignored)) continue;
+    if ((best && far >= least) || !works(plan, job) || !held_for(job, plan, other, layers).usable) continue;
     best = std::move(plan);
     least = far;
   }
@@ -117,7 +137,7 @@ MissingPrebuilt::Parts MissingPrebuilt::parts_of(const BuildJob& job, ReadOnlySt
   std::string fields;
   for (const auto& [name, value] : wanted.fields())
     fields += fmt::format("{}{}={}", fields.empty() ? "" : ", ", name, value);
-  const std::string held = too_new(wanted, job, layers);
+  const std::string held = why_unusable(wanted, job, layers);
   const std::string where = layers.empty() ? "no packs are given (Options::packs, --pack or SPARSEKILN_PACKS)"
                                            : fmt::format("the packs ({}) {}", layers.names(),
                                                          held.empty() ? "do not hold it" : held);

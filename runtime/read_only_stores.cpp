@@ -36,11 +36,15 @@ void ReadOnlyStores::with(bool needed, Action action) {
     action();
   } catch (const Error& error) {
     if (needed || error.kind() != ErrorKind::cache) throw;
-    const std::string found = fmt::format("SPARSEKILN_PACKS: {}", error.what());
-    warn(found);
-    if (!warning_.empty()) warning_ += "; ";
-    warning_ += found;
+    note(fmt::format("SPARSEKILN_PACKS: {}", error.what()));
   }
+}
+
+void ReadOnlyStores::note(const std::string& what) {
+  if (warning_.find(what) != std::string::npos) return;  // asked again
+  if (!warning_.empty()) warning_ += "; ";
+  warning_ += what;
+  warn(what);
 }
 
 ReadOnlyStores::ReadOnlyStores(const std::vector<std::filesystem::path>& given, bool environment,
@@ -53,12 +57,16 @@ ReadOnlyStores::ReadOnlyStores(const std::vector<std::filesystem::path>& given, 
     with(needed, [&] { layers_.push_back({cache::open_read_only_store(path), needed}); });
 }
 
-bool ReadOnlyStores::find(const cache::Identity& identity,
-                          const std::function<bool(std::span<const std::byte>)>& accept) {
+bool ReadOnlyStores::find(const cache::Identity& identity, const Accept& accept) {
   for (const Row& row : layers_) {
     std::optional<std::vector<std::byte>> payload;
     with(row.needed, [&] { payload = row.layer->get(identity); });
-    if (payload && accept(*payload)) return true;
+    if (!payload) continue;
+    std::string damage;
+    if (accept(*payload, damage)) return true;
+    if (damage.empty()) continue;
+    note(fmt::format("the pack '{}' is passed over: entry {} is damaged: {}",
+                     printable(row.layer->path().string()), identity.key().hex(), damage));
   }
   return false;
 }

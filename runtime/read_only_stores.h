@@ -23,9 +23,13 @@ class ReadOnlyStores {
   /// given one that cannot be opened; for any, where nothing else may serve (`require`).
   ReadOnlyStores(const std::vector<std::filesystem::path>& given, bool environment, Require require);
 
+  /// Whether it takes a payload. Sets `damage` to what is wrong with one that no program would have written
+  /// under the identity, though its checksum is right.
+  using Accept = std::function<bool(std::span<const std::byte> payload, std::string& damage)>;
   /// Whether a layer holds what `accept` takes under this identity: asked in order, until it does. Throws
-  /// Error(cache) for a damaged entry, by the same rule.
-  bool find(const cache::Identity& identity, const std::function<bool(std::span<const std::byte>)>& accept);
+  /// Error(cache) for an entry whose bytes are damaged, by the same rule; one that `accept` finds damaged is
+  /// passed over.
+  bool find(const cache::Identity& identity, const Accept& accept);
   /// The identities of all entries. Throws as `get` does.
   [[nodiscard]] std::vector<cache::Identity> identities();
 
@@ -42,6 +46,8 @@ class ReadOnlyStores {
   };
   template <typename Action>
   void with(bool needed, Action action);
+  /// For `warning`, and for those who ask the process for its warnings.
+  void note(const std::string& what);
 
   std::vector<Row> layers_;
   std::string warning_;

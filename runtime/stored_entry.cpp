@@ -3,15 +3,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "autotune/record_json.h"
 #include "compiler/build.h"
+#include "compiler/recipe.h"
+#include "runtime/build_job.h"
 #include "runtime/records.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
+#include "runtime/stored_requests.h"
 
 namespace sparsekiln {
 namespace {
@@ -41,9 +45,30 @@ bool check_record(const cache::StoredEntry& entry, std::string_view text) {
   return true;
 }
 
+/// What a Binary was made for, where that can be known.
+std::optional<BuildJob> job_for(const cache::Identity& identity, const cache::ReadOnlyStore& store) {
+  try {
+    const StoredRequest request = stored_request(store, identity);
+    BuildJob job = job_without_plan(request.layout, request.options);
+    job.plan = request.plan;
+    return job;
+  } catch (const Error&) {  // the layout is not there, or damaged itself
+    return std::nullopt;
+  }
+}
+
+void check_binaries(const cache::StoredEntry& entry, const cache::ReadOnlyStore& store) {
+  const std::vector<Binary> binaries = deserialize_binaries(entry.identity, entry.payload);
+  const std::optional<BuildJob> job = job_for(entry.identity, store);
+  if (!job) return;
+  for (const Binary& binary : binaries)
+    if (const std::string wrong = wrong_numbers(binary, job->problem, job->target, job->plan); !wrong.empty())
+      throw Error(ErrorKind::cache, "the numbers of a stored binary are wrong: " + wrong);
+}
+
 }  // namespace
 
-bool check_payload(const cache::StoredEntry& entry) {
+bool check_payload(const cache::StoredEntry& entry, const cache::ReadOnlyStore& store) {
   const std::string_view what = value_of(entry.identity, "what");
   if (what == "record")
     return check_record(entry, {reinterpret_cast<const char*>(entry.payload.data()), entry.payload.size()});
@@ -52,7 +77,7 @@ bool check_payload(const cache::StoredEntry& entry) {
     return true;
   }
   if (what != "binary" || value_of(entry.identity, "compiler") != compiler_digest()) return false;
-  static_cast<void>(deserialize_binaries(entry.identity, entry.payload));
+  check_binaries(entry, store);
   return true;
 }
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/compatibility.h"
 #include "compiler/plan.h"
+#include "compiler/recipe.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_layout.h"
 #include "runtime/warnings.h"
@@ -49,18 +51,22 @@ std::shared_ptr<cache::Store> store_in(const std::filesystem::path& asked) {
 ReadOnlyStores packs_of(const BuildJob& job) { return {job.packs, job.environment_packs, job.require}; }
 
 std::shared_ptr<const Binary> usable_binary(const cache::Identity& identity,
-                                            std::span<const std::byte> payload, const BuildJob& job) {
+                                            std::span<const std::byte> payload, const BuildJob& job,
+                                            std::string* damage) {
   return best_binary(identity, payload, job.toolchain, [&](const Binary& binary) {
-    // One that all layouts share has none yet.
-    return attached(job.plan) == binary.lacks_layout() && !is_refused(binary, job);
+    if (is_refused(binary, job)) return false;
+    std::string wrong = wrong_numbers(binary, job.problem, job.target, job.plan);
+    const bool whole = wrong.empty();
+    if (!whole && damage != nullptr) *damage = std::move(wrong);
+    return whole;
   });
 }
 
 std::shared_ptr<const Binary> find_in_packs(ReadOnlyStores& packs, const cache::Identity& identity,
                                             const BuildJob& job) {
   std::shared_ptr<const Binary> found;
-  packs.find(identity, [&](std::span<const std::byte> payload) {
-    found = usable_binary(identity, payload, job);
+  packs.find(identity, [&](std::span<const std::byte> payload, std::string& damage) {
+    found = usable_binary(identity, payload, job, &damage);
     return found != nullptr;
   });
   return found;

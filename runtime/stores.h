@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/store.h"
@@ -28,10 +29,11 @@ struct SharedLevel {
 [[nodiscard]] ReadOnlyStores packs_of(const BuildJob& job);
 
 /// The Binary of a payload that was found under the job's identity: null where it holds none that the job's
-/// driver loads and that no device has refused.
+/// driver loads, that no device has refused and whose numbers are those of the job. Where they are not,
+/// `damage`, if given, says what is wrong with them.
 [[nodiscard]] std::shared_ptr<const Binary> usable_binary(const cache::Identity& identity,
                                                           std::span<const std::byte> payload,
-                                                          const BuildJob& job);
+                                                          const BuildJob& job, std::string* damage = nullptr);
 /// The same from the packs that hold one; null where none does.
 [[nodiscard]] std::shared_ptr<const Binary> find_in_packs(ReadOnlyStores& packs,
                                                           const cache::Identity& identity,

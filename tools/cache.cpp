@@ -27,6 +27,7 @@
 #include "cache/trim.h"
 #include "compiler/build.h"
 #include "compiler/cuda/compatibility.h"
+#include "compiler/recipe.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/read_only_stores.h"
@@ -280,14 +281,15 @@ Answer inspect(const CacheArguments& arguments) {
 }
 
 /// Empty where an entry is whole, or gone meanwhile. `other` is set for one of another version.
-std::string damage_of(const Folder& folder, const File& file, bool& other) {
+std::string damage_of(const Folder& folder, const cache::ReadOnlyStore& store, const File& file,
+                      bool& other) {
   try {
     cache::Damage damage{};
     const auto entry = cache::read_entry(folder, file, damage);
     other = damage == cache::Damage::other_version;
     if (!entry) return other || damage == cache::Damage::none ? "" : std::string(cache::name(damage));
     if (file.kind == FileKind::failed && !cache::decode_failure(entry->payload)) return "malformed failure";
-    if (file.kind == FileKind::entry) check_payload(*entry);
+    if (file.kind == FileKind::entry) check_payload(*entry, store);
   } catch (const Error& error) {
     return error.what();
   }
@@ -301,11 +303,14 @@ Answer verify(const CacheArguments& arguments) {
   std::size_t other_version = 0;
   std::size_t set_aside = 0;
   Json damaged = Json::array();
-  for (const File& file : cache::list(folder)) {
+  const std::vector<File> files = cache::list(folder);
+  std::shared_ptr<const cache::ReadOnlyStore> store;
+  if (!files.empty()) store = cache::open_read_only_store(folder.path());
+  for (const File& file : files) {
     set_aside += file.kind == FileKind::bad ? 1 : 0;
     if (file.kind != FileKind::entry && file.kind != FileKind::failed) continue;
     bool other = false;
-    const std::string wrong = damage_of(folder, file, other);
+    const std::string wrong = damage_of(folder, *store, file, other);
     if (wrong.empty()) {
       ++(other ? other_version : whole);
       continue;
@@ -378,14 +383,19 @@ Answer clear(const CacheArguments& arguments) {
                                                                : cache::Clear::all));
 }
 
-bool is_loadable(const cache::Identity& identity, std::span<const std::byte> payload,
-                 const Toolchain& toolchain, std::set<int>& versions) {
-  return best_binary(identity, payload, toolchain, [](const Binary&) { return true; }, &versions) != nullptr;
+/// Whether the job's driver loads something of a payload that is whole; `versions` as in best_binary.
+bool is_usable(const cache::Identity& identity, std::span<const std::byte> payload, const BuildJob& job,
+               std::set<int>& versions, std::string& damage) {
+  const auto whole = [&](const Binary& binary) {
+    damage = wrong_numbers(binary, job.problem, job.target, job.plan);
+    return damage.empty();
+  };
+  return best_binary(identity, payload, job.toolchain, whole, &versions) != nullptr;
 }
 
 /// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole and the job's
 /// driver loads it, or why it is no use, for people.
-std::string state_of(const Folder& folder, const cache::Identity& wanted, const Toolchain& toolchain) {
+std::string state_of(const Folder& folder, const cache::Identity& wanted, const BuildJob& job) {
   std::string state;
   for (const File& file : cache::list(folder)) {
     if (file.key != wanted.key().hex()) continue;
@@ -393,12 +403,15 @@ std::string state_of(const Folder& folder, const cache::Identity& wanted, const 
     const auto entry = cache::read_entry(folder, file, damage);
     const bool whole = file.kind == FileKind::entry && entry && entry->identity == wanted;
     std::set<int> versions;
-    if (whole && is_loadable(wanted, entry->payload, toolchain, versions)) return "entry";
-    if (whole && versions.empty())
+    std::string wrong;
+    if (whole && is_usable(wanted, entry->payload, job, versions, wrong)) return "entry";
+    if (!wrong.empty())
+      state += fmt::format("{} is damaged: {}\n", printable(file.path.string()), wrong);
+    else if (whole && versions.empty())
       state += fmt::format("{} holds another kernel than its identity says\n", printable(file.path.string()));
     else if (whole)
       state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", printable(file.path.string()),
-                           versions_text(versions), cuda::describe_driver(toolchain));
+                           versions_text(versions), cuda::describe_driver(job.toolchain));
     else if (file.kind == FileKind::entry)
       state += fmt::format("{} {}\n", printable(file.path.string()), state_without_entry(damage));
     if (file.kind == FileKind::bad)
@@ -419,10 +432,10 @@ Answer explain_miss(const CacheArguments& arguments) {
   ReadOnlyStores layers(job.packs, job.environment_packs, job.require);
   const Folder folder = folder_of(options.cache_dir);
   std::set<int> versions;
-  const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload) {
-    return is_loadable(wanted, payload, job.toolchain, versions);
+  const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload, std::string& damage) {
+    return is_usable(wanted, payload, job, versions, damage);
   });
-  const std::string state = in_pack ? "" : state_of(folder, wanted, job.toolchain);
+  const std::string state = in_pack ? "" : state_of(folder, wanted, job);
   const bool hit = in_pack || state == "entry";
   Answer answer;
   answer.json = {{"key", key}, {"identity", describe_identity(wanted)}, {"hit", hit}};

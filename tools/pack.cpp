@@ -16,6 +16,7 @@
 #include <sparsekiln/printable.h>
 
 #include "cache/pack.h"
+#include "cache/read_only_store.h"
 #include "compiler/build.h"
 #include "runtime/stored_binary.h"
 #include "runtime/stored_entry.h"
@@ -76,7 +77,7 @@ Answer list(const PackArguments& arguments) {
 bool check_entry(const Pack& pack, const PackRow& row) {
   const cache::StoredEntry entry = pack.entry(row);
   try {
-    return check_payload(entry);
+    return check_payload(entry, *cache::open_read_only_store(pack.file()));
   } catch (const Error& error) {
     throw Error(ErrorKind::cache,
                 fmt::format("cannot use the pack '{}': entry {} at byte {}: {}",

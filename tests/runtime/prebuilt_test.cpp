@@ -11,6 +11,7 @@
 #include "autotune/plan_distance.h"
 #include "cache/entry.h"
 #include "cache/pack.h"
+#include "compiler/recipe.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/precompile_command.h"
@@ -25,26 +26,25 @@ namespace {
 
 using test::TemporaryFolder;
 
-/// A Binary that only says what it is for; its code is told by one byte.
-Binary binary_for(const BuildJob& job, char code) {
+/// A Binary that says what it is for, with code for something else; `mark` tells them apart.
+Binary binary_for(const BuildJob& job, char mark) {
   static const Binary real = [] {
     const TemporaryFolder folder;
     return *build(patterns::random(1, 1, 1, 1),
                   {.block = {8, 8}, .target = "sm_80", .cache_dir = folder.path()})
                 .binary;
   }();
-  Binary binary = real;
-  binary.target = job.target;
-  binary.plan = job.plan;
-  static_cast<Computation&>(binary.operands) = job.problem;
-  binary.entries.back().up_to = job.problem.batch.bound();
-  binary.code = {static_cast<std::byte>(code)};
+  Binary binary = recipe_of(job.problem, job.target, job.plan);
+  binary.code = real.code;
+  binary.compiler = real.compiler;
+  binary.ptx = std::string(1, mark);
+  set_resources(binary);
   return binary;
 }
 
-void put(cache::PackEntries& entries, const BuildJob& job, char code = 'c') {
+void put(cache::PackEntries& entries, const BuildJob& job, char mark = 'c') {
   const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
-  entries.emplace(identity.key(), cache::encode(identity, serialize_binary(identity, binary_for(job, code))));
+  entries.emplace(identity.key(), cache::encode(identity, serialize_binary(identity, binary_for(job, mark))));
 }
 
 Layout sample_layout() { return patterns::random(4, 4, 0.5, 1); }
@@ -74,7 +74,7 @@ TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
     options.require = require;
     const Built built = build(sample_layout(), options);
     CHECK(built.from == From::pack);
-    CHECK(built.binary->code == std::vector<std::byte>{std::byte{'c'}});
+    CHECK(built.binary->ptx == "c");
   }
   CHECK_FALSE(std::filesystem::exists(options.cache_dir));
 }
@@ -82,13 +82,13 @@ TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
 TEST_CASE("an entry is taken from the first pack that holds it") {
   const TemporaryFolder folder;
   Options options = sample_options(folder);
-  for (const char code : {'a', 'b'}) {
+  for (const char mark : {'a', 'b'}) {
     cache::PackEntries entries;
-    put(entries, job_of(sample_layout(), options), code);
-    cache::write_pack(folder.path() / std::string(1, code), entries);
+    put(entries, job_of(sample_layout(), options), mark);
+    cache::write_pack(folder.path() / std::string(1, mark), entries);
   }
   options.packs = {folder.path() / "b", folder.path() / "a"};
-  CHECK(build(sample_layout(), options).binary->code.front() == std::byte{'b'});
+  CHECK(build(sample_layout(), options).binary->ptx == "b");
 }
 
 TEST_CASE("an entry that is of no use does not hide the good one of the next pack") {
@@ -104,7 +104,7 @@ TEST_CASE("an entry that is of no use does not hide the good one of the next pac
   cache::write_pack(folder.path() / "b", good);
   options.packs = {folder.path() / "a", folder.path() / "b"};
   options.require = Require::prebuilt;
-  CHECK(build(sample_layout(), options).binary->code.front() == std::byte{'b'});
+  CHECK(build(sample_layout(), options).binary->ptx == "b");
 
   BuildJob refused = job_of(sample_layout(), options);
   refused.refused = {build(sample_layout(), options).binary};
@@ -112,7 +112,7 @@ TEST_CASE("an entry that is of no use does not hide the good one of the next pac
   put(spoilt = {}, job, 'c');
   cache::write_pack(folder.path() / "c", spoilt);
   refused.packs.push_back(folder.path() / "c");
-  CHECK(build(refused).binary->code.front() == std::byte{'c'});
+  CHECK(build(refused).binary->ptx == "c");
 }
 
 TEST_CASE("among the plans that packs hold, the default plan is taken, else the one nearest to it") {
@@ -122,10 +122,11 @@ TEST_CASE("among the plans that packs hold, the default plan is taken, else the 
   BuildJob near = chosen;
   near.plan.front().config.stages += 1;
   BuildJob far = chosen;
-  far.plan.front().config.stages += 7;
+  far.plan.front().config.stages -= 2;
   BuildJob other = chosen;
-  Variant& variant = other.plan.front().config.variant;
-  variant = variant == Variant::simt ? Variant::stream : Variant::simt;
+  Config& config = other.plan.front().config;
+  config.variant = config.variant == Variant::simt ? Variant::stream : Variant::simt;
+  config.tile_out = 0;
   options.require = Require::prebuilt;
   cache::PackEntries entries;
   for (const BuildJob& held : {other, far, near, chosen}) {

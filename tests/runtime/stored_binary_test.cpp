@@ -166,15 +166,16 @@ TEST_CASE("payloads that were exchanged in a pack are misses, also where nothing
 TEST_CASE("whether a payload is what its identity says is checked for every kind that is known") {
   const TemporaryFolder folder;
   const TwoKernels two(folder.path());
-  CHECK(check_payload({two.identities[0], two.payloads[0]}));
-  CHECK_THROWS_AS(check_payload({two.identities[0], two.payloads[1]}), Error);
+  const auto store = cache::open_read_only_store(folder.path());
+  CHECK(check_payload({two.identities[0], two.payloads[0]}, *store));
+  CHECK_THROWS_AS(check_payload({two.identities[0], two.payloads[1]}, *store), Error);
   const auto layout_of = [&](std::size_t i) { return layout_identity(two.layouts[i].digest().hex()); };
-  CHECK(check_payload({layout_of(0), serialize_layout(two.layouts[0])}));
-  CHECK_THROWS_AS(check_payload({layout_of(0), serialize_layout(two.layouts[1])}), Error);
+  CHECK(check_payload({layout_of(0), serialize_layout(two.layouts[0])}, *store));
+  CHECK_THROWS_AS(check_payload({layout_of(0), serialize_layout(two.layouts[1])}, *store), Error);
   cache::Identity foreign;
-  CHECK_FALSE(check_payload({foreign, {}}));
+  CHECK_FALSE(check_payload({foreign, {}}, *store));
   foreign.add("what", "binary").add("compiler", "another");
-  CHECK_FALSE(check_payload({foreign, two.payloads[0]}));
+  CHECK_FALSE(check_payload({foreign, two.payloads[0]}, *store));
 }
 
 }  // namespace

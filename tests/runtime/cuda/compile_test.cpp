@@ -13,6 +13,7 @@
 #include "runtime/build.h"
 #include "runtime/request.h"
 #include "runtime/stored_binary.h"
+#include "tests/runtime/cuda/stub_cubin.h"
 #include "tests/runtime/cuda/stub_session.h"
 #include "tests/temporary_folder.h"
 
@@ -77,11 +78,10 @@ TEST_CASE("a kernel for a device by number is launched on threads that had no co
   on_new_thread([] { CHECK_NOTHROW(launch(compile(small_layout(), options_for("cuda:1")))); });
 }
 
-/// The code of a Binary that the stub refuses in both forms, or takes.
-Binary with_code(Binary binary, bool good) {
-  binary.code = code_of(good ? "cubin sm_90\nkernel forward 8\n" : "cubin sm_90\nbroken\n");
-  binary.ptx =
-      good ? ".version 8.0\n.target sm_90\n// kernel forward 8\n" : ".version 8.0\n.target sm_90\nbroken\n";
+/// A Binary whose code the stub refuses in both forms.
+Binary with_broken_code(Binary binary) {
+  binary.code[stub::kBrokenMark] = std::byte{1};
+  binary.ptx = ".version 8.0\n.target sm_90\nbroken\n";
   return binary;
 }
 
@@ -95,7 +95,7 @@ struct RefusedCode {
     options.cache_dir = folder.path() / "store";
     const BuildJob job = job_of(small_layout(), options);
     identity = identity_of(job.problem, job.target, job.plan);
-    const Binary bad = with_code(*build(job).binary, false);
+    const Binary bad = with_broken_code(*build(job).binary);
     cache::Store(options.cache_dir).put(identity, serialize_binary(identity, bad));
     cache::write_pack(folder.path() / "a.pack",
                       {{identity.key(), cache::encode(identity, serialize_binary(identity, bad))}});

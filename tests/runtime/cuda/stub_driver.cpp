@@ -185,6 +185,7 @@ CUresult module_load_data(CUmodule* module, const void* image, unsigned options,
   if (start ==
       "\x7f"
       "ELF") {
+    if (static_cast<const char*>(image)[stub::kBrokenMark] != 0) return CUDA_ERROR_INVALID_IMAGE;
     loaded->any = true;
     for (const auto& [name, bytes] : variables_of_cubin(static_cast<const std::byte*>(image)))
       loaded->variables[name].resize(bytes);
