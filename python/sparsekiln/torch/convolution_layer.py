@@ -53,8 +53,8 @@ class ConvolutionLayer(MaskedLayer):
         dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None, tap_mask: Any,
     ):  # fmt: skip
         super().__init__()
-        self.in_channels, self.out_channels = integer("in_channels", in_channels, 1), integer("out_channels", out_channels, 1)
-        self.groups = integer("groups", groups, 1)
+        self.in_channels, self.out_channels = integer("in_channels", in_channels), integer("out_channels", out_channels)
+        self.groups = integer("groups", groups)
         self.block = parse_block(block)
         self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
         if padding_mode != "zeros":
