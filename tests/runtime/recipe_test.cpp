@@ -12,10 +12,12 @@
 
 #include "cache/entry.h"
 #include "cache/pack.h"
+#include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "runtime/build.h"
 #include "runtime/request.h"
 #include "runtime/stored_binary.h"
+#include "runtime/stored_entry.h"
 #include "tests/temporary_folder.h"
 
 namespace sparsekiln {
@@ -208,10 +210,11 @@ struct ChangedEntry {
   Layout layout = patterns::random(4, 4, 0.5, 1);
   Options options{.block = {8, 8}, .batch = 8, .target = "sm_80", .cache_dir = folder.path() / "store"};
   std::shared_ptr<const Binary> whole = build(layout, options).binary;
+  cache::Identity identity;
 
   ChangedEntry() {
     const BuildJob job = job_of(layout, options);
-    const cache::Identity identity = identity_of(job.problem, job.target, job.plan);
+    identity = identity_of(job.problem, job.target, job.plan);
     Binary changed = *whole;
     changed.entries.front().workers += 1;
     const std::vector<std::byte> payload = serialize_binary(identity, changed);
@@ -228,6 +231,16 @@ TEST_CASE("an entry of the store whose numbers were changed is compiled again, a
     CHECK(built.from == from);
     CHECK(*built.binary == *entry.whole);
   }
+}
+
+TEST_CASE("verifying an entry whose numbers were changed finds it where its layout is there") {
+  const ChangedEntry entry;
+  const auto store = cache::open_read_only_store(entry.options.cache_dir);
+  const auto payload = store->get(entry.identity);
+  REQUIRE(payload.has_value());
+  CHECK_THROWS_AS(check_payload({entry.identity, *payload}, *store), Error);
+  const cache::StoredEntry whole{entry.identity, serialize_binary(entry.identity, *entry.whole)};
+  CHECK(check_payload(whole, *store));
 }
 
 TEST_CASE("an entry of a pack whose numbers were changed is passed over, and a warning says so") {
