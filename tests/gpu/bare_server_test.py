@@ -56,7 +56,7 @@ class BareServer(unittest.TestCase):
             raise unittest.SkipTest("the build has no Python package")
         cls.add_server(packages, nvrtc)
         cls.environment = {
-            "PATH": "/usr/bin", "HOME": "/home", "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8",
+            "PATH": "/usr/bin", "HOME": "/home", "USER": "root", "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1",
             "SPARSEKILN_NVRTC": nvrtc, "SPARSEKILN_CUDA_DRIVER": str(_BUILT / portable.EMULATOR),
         }  # fmt: skip
         cls.with_package = {**cls.environment, "PYTHONPATH": f"{_BUILT}/python:{packages}"}
