@@ -244,6 +244,7 @@ def _second_derivatives(plan):
     torch.testing.assert_close(found[1], found[3], rtol=1e-3, atol=1e-3)
 
 
+TWICE = torch.__version__ >= "2.12"  # redistributions of PyTorch can be differentiated twice
 GATHERED_PLAN = {
     "up": ColwiseSparseParallel(output_layouts=Replicate()), "down": RowwiseSparseParallel(input_layouts=Replicate()),
 }  # fmt: skip
@@ -251,10 +252,13 @@ GATHERED_PLAN = {
 
 @pytest.mark.parametrize("plan", [MLP_PLAN, GATHERED_PLAN], ids=["sharded", "gathered"])
 def test_second_derivatives(two, plan):
-    two.run(_second_derivatives, plan)
+    if plan is GATHERED_PLAN and not TWICE:
+        two.run(_second_derivatives_are_refused, plan)
+    else:
+        two.run(_second_derivatives, plan)
 
 
-def _second_derivatives_of_rows(plan):
+def _second_derivatives_are_refused(plan):
     sharded = parallelize(Mlp(), mesh(), plan)
     x = inputs(4, 96).requires_grad_()
     (first,) = torch.autograd.grad(sharded(x).square().sum(), x, create_graph=True)
@@ -262,6 +266,7 @@ def _second_derivatives_of_rows(plan):
         first.square().sum().backward()
 
 
+@pytest.mark.skipif(not TWICE, reason="PyTorch before 2.12 may refuse a first derivative there that is to be differentiated")
 @pytest.mark.parametrize(
     "plan",
     [
@@ -271,7 +276,7 @@ def _second_derivatives_of_rows(plan):
     ids=["row-wise", "column-wise"],
 )  # fmt: skip
 def test_second_derivatives_where_rows_are_sharded_are_refused(two, plan):
-    two.run(_second_derivatives_of_rows, plan)
+    two.run(_second_derivatives_are_refused, plan)
 
 
 # ---- DTensors, sequences ----

@@ -12,6 +12,9 @@ from torch.distributed.tensor.placement_types import Placement
 
 Tensor = torch.Tensor
 
+# From 2.12 on, PyTorch differentiates the redistribution of a DTensor twice; before, its second derivative is wrong.
+_REDISTRIBUTES_TWICE = torch.__version__ >= "2.12"
+
 
 def is_shard_of_features(placement: Placement) -> bool:
     """Whether a style says by this that a rank has its features alone."""
@@ -63,9 +66,16 @@ class _OfFirstOrder(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0]
+        gradient = gradients[0]
+        if not _REDISTRIBUTES_TWICE and torch.is_grad_enabled() and not gradient.requires_grad:
+            gradient = gradient.detach().requires_grad_()  # which a redistribution has left out
+        return _first_gradient(ctx, gradient)
+
+
+@once_differentiable
+def _first_gradient(ctx: Any, gradient: Any) -> Any:
+    return gradient
 
 
 def whole_input(x: Tensor, mesh: DeviceMesh, placement: Placement) -> Tensor:
@@ -86,6 +96,8 @@ def gather_features(y: Tensor, mesh: DeviceMesh, width: int, order: Tensor, plac
     order  [features]: where each is if ranks follow one another, with `width` features each
     """
     last = y.dim() - 1
+    if not _REDISTRIBUTES_TWICE:
+        y = _OfFirstOrder.apply(y)
     y = torch.nn.functional.pad(y, (0, width - y.shape[-1]))
     shards = DTensor.from_local(y, mesh, [Shard(last)], run_check=False)
     placement = normalised(placement, y.dim())
