@@ -35,14 +35,6 @@ std::string text_of(const T& value) {
 }
 
 template <typename T>
-std::string stored_text_of(const T& value) {
-  if constexpr (std::is_same_v<T, Epilogue>)
-    return stored_text(value);
-  else
-    return text_of(value);
-}
-
-template <typename T>
 struct Parse;
 template <>
 struct Parse<bool> {
@@ -146,7 +138,6 @@ struct Access {
   static constexpr bool kFollows = !std::is_same_v<decltype(Option), decltype(Follows)>;
 
   static std::string text(const Computation& what) { return text_of(what.*Member); }
-  static std::string stored_text(const Computation& what) { return stored_text_of(what.*Member); }
   static void read(Computation& what, std::string_view text, std::string_view field) {
     what.*Member = Parse<T>::from(text, field);
   }
@@ -171,9 +162,8 @@ template <auto Member, auto Option, auto Follows = Option>
 constexpr ComputationField row(FieldNames names) {
   using A = Access<Member, Option, Follows>;
   if (names.argument.empty()) names.argument = names.name;
-  return {names,
-          kind_of<typename A::T>(),
-          {A::text, A::stored_text, A::read, A::read_option, A::decide, A::bits, A::choices}};
+  return {
+      names, kind_of<typename A::T>(), {A::text, A::read, A::read_option, A::decide, A::bits, A::choices}};
 }
 
 using C = Computation;

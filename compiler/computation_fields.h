@@ -34,16 +34,14 @@ struct ComputationField : FieldNames {
   enum class Kind : std::uint8_t { word, flag, number, word_or_number };
   Kind kind = Kind::word;
 
-  /// The value for readers, and as identities spell it: these keep words that have been renamed since records
-  /// were written. Flags are "yes" and "no".
+  /// The value as it is read: flags are "yes" and "no".
   [[nodiscard]] std::string text(const Computation& what) const { return calls.text(what); }
-  [[nodiscard]] std::string stored_text(const Computation& what) const { return calls.stored_text(what); }
-  /// Reads both. Throws `invalid_argument` saying what would work.
+  /// Throws `invalid_argument` saying what would work.
   void read(Computation& what, std::string_view text) const { calls.read(what, text, name); }
   void read(Options& options, std::string_view text) const { calls.read_option(options, text, name); }
   /// Whether identities and records say this field of `what`.
   [[nodiscard]] bool stated(const Computation& what) const {
-    return !optional || stored_text(what) != stored_text(Computation{});
+    return !optional || text(what) != text(Computation{});
   }
   /// For hashing; equal values have equal bits.
   [[nodiscard]] std::uint64_t bits(const Options& options) const { return calls.bits(options); }
@@ -57,7 +55,6 @@ struct ComputationField : FieldNames {
 
   struct Calls {
     std::string (*text)(const Computation&);
-    std::string (*stored_text)(const Computation&);
     void (*read)(Computation&, std::string_view text, std::string_view field);
     void (*read_option)(Options&, std::string_view text, std::string_view field);
     void (*decide)(Computation&, const Options&);
@@ -74,9 +71,5 @@ struct ComputationField : FieldNames {
 
 /// What the options decide.
 [[nodiscard]] Computation computation_of(const Options& options);
-
-/// As identities spell it: as `to_string`, but for words that have been renamed since records were written.
-/// `parse_epilogue` reads both.
-[[nodiscard]] std::string stored_text(const Epilogue& epilogue);
 
 }  // namespace sparsekiln

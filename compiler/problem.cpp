@@ -34,7 +34,6 @@ constexpr std::array kOrders{Named{ActivationOrder::batch_major, "batch-major"},
 struct EpiloguePart {
   std::string_view name;
   bool Epilogue::* part;
-  std::string_view stored = name;  ///< as identities spell it, so that records of earlier versions stay valid
 };
 constexpr std::array kEpilogueParts{EpiloguePart{"scale", &Epilogue::scale},
                                     EpiloguePart{"row_scale", &Epilogue::row_scale},
@@ -43,7 +42,7 @@ constexpr std::array kEpilogueParts{EpiloguePart{"scale", &Epilogue::scale},
                                     EpiloguePart{"layer_norm", &Epilogue::layer_norm},
                                     EpiloguePart{"multiply", &Epilogue::multiply},
                                     EpiloguePart{"add", &Epilogue::add},
-                                    EpiloguePart{"glu", &Epilogue::glu, "gated"},
+                                    EpiloguePart{"glu", &Epilogue::glu},
                                     EpiloguePart{"lstm", &Epilogue::lstm},
                                     EpiloguePart{"keep", &Epilogue::keep},
                                     EpiloguePart{"residual", &Epilogue::residual}};
@@ -85,22 +84,15 @@ ActivationOrder parse_activation_order(std::string_view text) {
 std::string_view name(Activation activation) { return name_in(activation_rows(), activation); }
 Activation parse_activation(std::string_view text) { return parse_in(activation_rows(), text, "activation"); }
 
-namespace {
-
-std::string joined(const Epilogue& epilogue, std::string_view EpiloguePart::* spelling) {
+std::string to_string(const Epilogue& epilogue) {
   std::vector<std::string_view> parts;
   for (const EpiloguePart& part : kEpilogueParts) {
     if (part.part == &Epilogue::glu && epilogue.activation != Activation::none)
       parts.push_back(name(epilogue.activation));
-    if (epilogue.*part.part) parts.push_back(part.*spelling);
+    if (epilogue.*part.part) parts.push_back(part.name);
   }
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, "+"));
 }
-
-}  // namespace
-
-std::string to_string(const Epilogue& epilogue) { return joined(epilogue, &EpiloguePart::name); }
-std::string stored_text(const Epilogue& epilogue) { return joined(epilogue, &EpiloguePart::stored); }
 
 Epilogue parse_epilogue(std::string_view text) {
   Epilogue epilogue;
@@ -108,9 +100,8 @@ Epilogue parse_epilogue(std::string_view text) {
   for (std::string_view rest = text;;) {
     const std::size_t plus = rest.find('+');
     const std::string_view word = rest.substr(0, plus);
-    const auto* const part =
-        std::find_if(kEpilogueParts.begin(), kEpilogueParts.end(),
-                     [&](const EpiloguePart& known) { return known.name == word || known.stored == word; });
+    const auto* const part = std::find_if(kEpilogueParts.begin(), kEpilogueParts.end(),
+                                          [&](const EpiloguePart& known) { return known.name == word; });
     if (part != kEpilogueParts.end() && !(epilogue.*part->part)) {
       epilogue.*part->part = true;
     } else {

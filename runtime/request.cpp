@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, std::string>> stated_fields(const Computation
                                                                const Plan& plan) {
   std::vector<std::pair<std::string, std::string>> fields;
   for (const ComputationField& field : computation_fields())
-    if (field.stated(what)) fields.emplace_back(field.name, field.stored_text(what));
+    if (field.stated(what)) fields.emplace_back(field.name, field.text(what));
   fields.emplace_back("target", target.to_string());
   fields.emplace_back("plan", to_string(plan));
   return fields;

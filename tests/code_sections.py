@@ -167,7 +167,7 @@ _TARGETS = {
 }
 _SIDES = (8, 16, 32, 64, 128)
 _ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-_GATED_PAIR = "gated"  # how an epilogue spells a pair of weights
+_GATED_PAIR = "glu"  # how an epilogue spells a pair of weights
 _ONE_TILE = (("1", "1"),)
 # Values of the fields of a config by variant: `tiles` are rows and merge.
 _PRODUCTS = {

@@ -8,7 +8,7 @@
 namespace sparsekiln::cuda {
 
 /// Every family of kernels for a kind of problem, in the order in which the tuner tries them. Where several
-/// offer a default config for a problem, the last is chosen. The tables are made of the lists in meson.build.
+/// offer a default config for a problem, the last is chosen.
 [[nodiscard]] std::span<const SpmmFamily* const> spmm_families();
 [[nodiscard]] std::span<const SddmmFamily* const> sddmm_families();
 

@@ -1,6 +1,6 @@
 """What it takes to add a family of kernels and an element type: toy_family.patch and toy_element_type.patch.
 
-Each touches at most three files that are not templates, tests or documents. With SPARSEKILN_TEST_FULL=1 both are applied
+Each touches at most four files that are not templates, tests or documents. With SPARSEKILN_TEST_FULL=1 both are applied
 to a copy of the tree, which is built, and what they add is used: by the command, the store, packs, the tuner, the report
 and Python.
 """
@@ -22,7 +22,7 @@ sys.path.insert(0, str(_ROOT / "tests/cli"))
 from command import CommandTest  # noqa: E402
 
 _PATCHES = [_HERE / "toy_family.patch", _HERE / "toy_element_type.patch"]
-_MOST_FILES = 3
+_MOST_FILES = 4
 _NOT_COUNTED = ("templates/", "tests/", "docs/")
 _FULL = os.environ.get("SPARSEKILN_TEST_FULL") == "1"
 # What the copy takes over from the build under test, besides what makes it quick to build.
@@ -36,7 +36,7 @@ class PatchTest(unittest.TestCase):
         done = subprocess.run(["git", "apply", "--check", *_PATCHES], cwd=_ROOT, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, f"{done.stderr}\nARCHITECTURE.md says how to write a patch again")
 
-    def test_each_touches_at_most_three_files_besides_templates_tests_and_documents(self):
+    def test_each_touches_at_most_four_files_besides_templates_tests_and_documents(self):
         for patch in _PATCHES:
             with self.subTest(patch.name):
                 files = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(), re.M))

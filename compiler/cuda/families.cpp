@@ -5,12 +5,23 @@
 
 namespace sparsekiln::cuda {
 
-@DECLARATIONS@
+// Each is defined in the file of its name.
+extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma;
+extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma;
 
 namespace {
 
-constexpr std::array<const SpmmFamily*, @SPMM_COUNT@> kSpmmFamilies{@SPMM@};
-constexpr std::array<const SddmmFamily*, @SDDMM_COUNT@> kSddmmFamilies{@SDDMM@};
+constexpr std::array kSpmmFamilies{
+    &kSpmmSimt,
+    &kSpmmMma,
+    &kSpmmStream,
+    &kSpmmWgmma,
+};
+constexpr std::array kSddmmFamilies{
+    &kSddmmSimt,
+    &kSddmmMma,
+    &kSddmmWgmma,
+};
 
 }  // namespace
 
