@@ -7,7 +7,7 @@
 #include <sparsekiln/target.h>
 
 // What the tuner asks of a family of kernels, on any target. It decides which configs are tried and chosen,
-// never what a config computes: compiler_digest leaves files out whose names end in _tuning.
+// never what a config computes: digest_sources.py leaves it out.
 
 namespace sparsekiln {
 
