@@ -31,7 +31,7 @@ _EMULATOR_FACE = "emulator/control.h"
 _SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one module
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
-    *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md CHANGELOG.md LICENSE .clang-format .gitignore .ci".split()),
+    *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE .clang-format .gitignore .ci".split()),
     *("include system compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs packaging".split()),
 }
 _LONGEST = 700

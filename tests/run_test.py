@@ -1,7 +1,5 @@
 """run.py counts what ran: no crash, time-out or silent program passes for a success."""
 
-import contextlib
-import io
 import json
 import os
 import pathlib
@@ -11,12 +9,27 @@ import tempfile
 import textwrap
 import time
 import unittest
-from unittest import mock
 
 _RUN = pathlib.Path(__file__).with_name("run.py")
 sys.path.insert(0, str(_RUN.parent))
-import run  # noqa: E402
+import gates  # noqa: E402
+from counting import Count  # noqa: E402
+
 _DOCTEST = "[doctest] test cases:  5 |  4 passed | {failed} failed | 1 skipped"
+
+
+def has_ended(process):
+    """Within a minute; what init has not taken notice of has ended, too."""
+    deadline = time.monotonic() + 60
+    status = pathlib.Path(f"/proc/{process}/stat")
+    while time.monotonic() < deadline:
+        try:
+            if status.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False
 
 
 class Run(unittest.TestCase):
@@ -24,29 +37,27 @@ class Run(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.tests = []
+        self.cache = self.folder / "cache"
+        self.meson = ["project('sparsekiln')", f"python = find_program({sys.executable!r})"]
 
-    def declare(self, kind, script, timeout=60, arguments=(), priority=0):
-        self.tests.append(
-            {
-                "name": f"test {len(self.tests)}",
-                "cmd": [sys.executable, "-c", textwrap.dedent(script), *arguments],
-                "env": {},
-                "workdir": None,
-                "timeout": timeout,
-                "is_parallel": True,
-                "priority": priority,
-                "suite": [f"sparsekiln:{kind}"],
-            }
-        )
+    def declare(self, kind, script, timeout=60, arguments=(), suites=()):
+        """A test of a Meson project: `script` is run."""
+        name = f"test {len(self.meson) - 2}"
+        file = self.folder / f"{name}.py"
+        file.write_text(textwrap.dedent(script))
+        suites = [one for one in (kind, *suites) if one]
+        self.meson.append(f"test('{name}', python, args: {[str(file), *arguments]}, timeout: {timeout}, suite: {suites})")
 
-    def run_all(self, only=""):
-        info = self.folder / "meson-info"
-        info.mkdir(exist_ok=True)
-        (info / "intro-tests.json").write_text(json.dumps(self.tests))
-        environment = {key: value for key, value in os.environ.items() if key != "SPARSEKILN_TEST_FULL"}
+    def run_all(self, only="", options=()):
+        """Exit status, the last line, and all that is said."""
+        (self.folder / "meson.build").write_text("\n".join(self.meson) + "\n")
+        build = self.folder / "build"
+        subprocess.run(["meson", "setup", *(["--reconfigure"] if build.exists() else []), build, self.folder],
+                       check=True, capture_output=True)  # fmt: skip
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("SPARSEKILN_")}
+        environment["SPARSEKILN_TEST_CACHE"] = str(self.cache)
         done = subprocess.run(
-            [sys.executable, _RUN, f"{self.folder}{only}"], capture_output=True, text=True, env=environment
+            [sys.executable, _RUN, *options, f"{build}{only}"], capture_output=True, text=True, env=environment
         )
         return done.returncode, done.stdout.splitlines()[-1], done.stdout
 
@@ -55,29 +66,6 @@ class Run(unittest.TestCase):
         self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')")
         self.declare("program", "pass")
         self.assertEqual(self.run_all()[:2], (0, "9 passed, 0 failed"))
-
-    def test_begins_with_what_has_the_highest_priority(self):
-        for priority in (0, 2, 0, 3):
-            self.declare("program", "pass", priority=priority)
-        names = [test["name"] for test, _ in run.in_turn([(test, "program") for test in self.tests])]
-        self.assertEqual(names, ["test 3", "test 1", "test 0", "test 2"])
-
-    def test_says_how_far_it_is_as_each_program_ends(self):
-        for _ in range(3):
-            self.declare("program", "pass")
-        lines = self.run_all()[2].splitlines()
-        self.assertRegex(lines[0], r"^3 test programs, \d at a time, the longest first$")
-        self.assertEqual([line.split()[0] for line in lines[1:4]], ["[1/3]", "[2/3]", "[3/3]"])
-
-    def test_says_what_runs_when_nothing_has_ended_for_long(self):
-        spoken = io.StringIO()
-        with mock.patch.object(run, "_SILENCE_S", 0), contextlib.redirect_stdout(spoken):
-            with run.Progress(7) as progress:
-                progress.begin("a long one")
-                deadline = time.monotonic() + 60
-                while "a long one" not in spoken.getvalue() and time.monotonic() < deadline:
-                    time.sleep(0.05)
-        self.assertIn("0 of 7 ended; running: a long one (", spoken.getvalue())
 
     def test_counts_unittest_failures_and_leaves_out_what_was_skipped(self):
         self.declare("unittest", "print('Ran 7 tests in 0.1s'); print('FAILED (failures=1, errors=2, skipped=1)'); exit(1)")
@@ -144,7 +132,7 @@ class Run(unittest.TestCase):
         self.assertIn("ran longer than 1 s", output)
 
     def test_refuses_a_test_of_no_kind(self):
-        self.declare("", "pass")
+        self.declare("unknown", "pass")
         self.assertEqual(self.run_all()[:2], (1, "0 passed, 1 failed"))
 
     def test_fails_when_nothing_ran(self):
@@ -159,6 +147,96 @@ class Run(unittest.TestCase):
         self.declare("program", "pass")
         self.declare("fuzz", "print('#9 DONE cov: 1')")
         self.assertEqual(self.run_all(":fuzz")[:2], (0, "1 passed, 0 failed"))
+
+    def test_each_has_an_empty_cache_and_leaves_nothing_behind(self):
+        script = """
+            import os, pathlib, subprocess, sys
+            cache, scratch = pathlib.Path(os.environ["SPARSEKILN_CACHE_DIR"]), pathlib.Path(os.environ["TMPDIR"])
+            assert not cache.exists() and not list(scratch.iterdir())
+            cache.mkdir()
+            lasting = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            pathlib.Path(sys.argv[1]).write_text(f"{lasting.pid}\\n{scratch}")
+        """
+        left = [self.folder / "first", self.folder / "second"]
+        for file in left:
+            self.declare("program", script, arguments=[str(file)])
+        self.assertEqual(self.run_all()[:2], (0, "2 passed, 0 failed"))
+        for file in left:
+            process, scratch = file.read_text().splitlines()
+            self.assertFalse(pathlib.Path(scratch).exists())
+            self.assertTrue(has_ended(int(process)))
+
+    def test_what_passed_is_not_repeated_while_what_it_depends_on_is_the_same(self):
+        again = self.folder / "ran"
+        script = f"open({str(again)!r}, 'a').write('x'); print('{_DOCTEST.format(failed=0).replace('1 skipped', '0 skipped')}')"
+        self.declare("doctest", script, suites=["emulator"])
+        self.declare("program", "pass")
+        self.assertEqual(self.run_all()[:2], (0, "5 passed, 0 failed"))
+        self.assertEqual(self.run_all()[:2], (0, "1 passed, 0 failed, 4 not repeated"))
+        self.assertEqual(self.run_all(options=["--full"])[:2], (0, "5 passed, 0 failed"))
+        self.assertEqual(again.read_text(), "xx")
+        self.declare("program", "pass")
+        self.meson[2] = self.meson[2].replace("args: [", "args: ['-B', ")
+        self.assertEqual(self.run_all()[:2], (0, "6 passed, 0 failed"))
+
+    def test_what_failed_or_skipped_a_part_is_repeated(self):
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')", suites=["emulator"])
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=1)}'); exit(1)", suites=["emulator"])
+        for _ in range(2):
+            self.assertEqual(self.run_all()[:2], (1, "8 passed, 1 failed"))
+
+    def test_says_what_took_long_and_why(self):
+        script = "import os; open(os.environ['SPARSEKILN_TIMES'], 'a').write('nvrtc 1.5\\nllvm 0.5\\nnvrtc 1\\n')"
+        self.declare("program", script)
+        self.declare("program", "pass")
+        table = self.folder / "table.md"
+        table.write_text("before\n<!-- ./dev test --times writes from here -->\nold\n<!-- ./dev test --times: to here -->\nafter\n")
+        self.assertEqual(self.run_all(options=["--times", "--write", str(table)])[0], 0)
+        written = table.read_text()
+        self.assertNotIn("old", written)
+        self.assertRegex(written, r"\| test 0 +\| \d+\.\d +\| 2\.5 +\| 0\.5 +\| +\|")
+        self.assertRegex(written, r"\| all 2 +\| \d+\.\d +\| 2\.5 +\| 0\.5 +\| +\|")
+
+
+class Gates(unittest.TestCase):
+    """On a small tree."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        (self.folder / "emulator").mkdir()
+        (self.folder / "emulator/isa.cpp").write_text("int a;")
+
+    def gate(self, compiler="12"):
+        info = self.folder / "build/meson-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (info / "intro-buildoptions.json").write_text(json.dumps([{"name": "buildtype", "value": "release"}]))
+        sources = [{"compiler": [sys.executable, "-c", f"print({compiler})"]}, {"linker": ["ar"]}]
+        (info / "intro-targets.json").write_text(json.dumps([{"target_sources": sources}]))
+        return gates.Gate(self.folder / "passed", self.folder / "build", self.folder)
+
+    def test_a_changed_file_option_or_compiler_is_another_test(self):
+        test = {"name": "a", "cmd": ["a"], "env": {}, "suite": ["sparsekiln:doctest", "sparsekiln:emulator"]}
+        self.assertEqual(self.gate().passed(test), 0)
+        self.gate().note(test, Count(passed=7))
+        self.assertEqual(self.gate().passed(test), 7)
+        self.assertEqual(self.gate("13").passed(test), 0)
+        self.assertEqual(self.gate().passed({**test, "cmd": ["a", "-tc=b"]}), 0)
+        (self.folder / "emulator/new.cpp").write_text("int b;")
+        self.assertEqual(self.gate().passed(test), 0)
+        (self.folder / "emulator/new.cpp").unlink()
+        self.assertEqual(self.gate().passed(test), 7)
+
+    def test_what_belongs_to_no_such_suite_is_always_repeated(self):
+        test = {"name": "a", "cmd": ["a"], "env": {}, "suite": ["sparsekiln:doctest"]}
+        self.gate().note(test, Count(passed=7))
+        self.assertEqual(self.gate().passed(test), 0)
+
+    def test_every_folder_that_is_named_is_there(self):
+        for suite, entries in gates.DEPENDS.items():
+            for entry in entries:
+                self.assertTrue(gates.files_of((entry,)), f"{suite} names {entry}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@
 
 #include "compiler/cpu_levels.h"
 #include "system/deep_stack.h"
+#include "system/times.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -104,7 +105,10 @@ llvm::SmallVector<char, 0> compiled(const std::string& module_text, const Target
 
 std::vector<std::byte> compile_object(const std::string& module_text, const Target& target) {
   llvm::SmallVector<char, 0> bytes;
-  on_deep_stack([&] { bytes = compiled(module_text, target); });
+  on_deep_stack([&] {
+    const Timed timed("llvm");
+    bytes = compiled(module_text, target);
+  });
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
   return {data, data + bytes.size()};
 }

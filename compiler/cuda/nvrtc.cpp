@@ -15,6 +15,7 @@
 
 #include "compiler/cuda/compatibility.h"
 #include "system/deep_stack.h"
+#include "system/times.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -188,7 +189,10 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   std::vector<Text> arguments;
   for (const std::string& option : options) arguments.push_back(option.c_str());
   Result result = 0;
-  on_deep_stack([&] { result = f.compile(program, static_cast<int>(arguments.size()), arguments.data()); });
+  on_deep_stack([&] {
+    const Timed timed("nvrtc");
+    result = f.compile(program, static_cast<int>(arguments.size()), arguments.data());
+  });
   NvrtcOutput output;
   output.log = clean_log(take(f, program, f.log_size, f.log, "log"));
   if (result != 0)

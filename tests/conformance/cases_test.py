@@ -1,6 +1,6 @@
-"""The case files: generated ones are up to date, and NVIDIA's assembler accepts every kernel.
+"""NVIDIA's assembler accepts every kernel of the case files.
 
-The second check needs ptxas: in CUDA_HOME, on the path, or in the usual folder.
+This needs ptxas: in CUDA_HOME, on the path, or in the usual folder.
 """
 
 import concurrent.futures
@@ -9,11 +9,8 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
-
-_HERE = pathlib.Path(__file__).resolve().parent
 
 
 def find_ptxas():
@@ -33,16 +30,12 @@ def join(modules):
 
 
 class Cases(unittest.TestCase):
-    def test_the_files_made_by_rule_are_what_the_rules_make(self):
-        done = subprocess.run([sys.executable, "-B", _HERE / "generate", "--check"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
-
     @unittest.skipUnless(find_ptxas(), "no ptxas here")
     def test_every_kernel_assembles_for_its_own_architecture_and_for_sm_90(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             program = os.environ["TEST_CONFORMANCE"]
-            subprocess.run([program, "--cases", _HERE / "cases", "--write-ptx", folder], check=True)
+            subprocess.run([program, "--cases", os.environ["TEST_CASES"], "--write-ptx", folder], check=True)
             jobs = []
             for own in sorted(folder.iterdir()):
                 files = sorted(own.glob("*.ptx"))

@@ -22,7 +22,8 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(_ROOT / "tests"), str(_ROOT / "bench")]
 
 from gpu_results import Results, add_arguments  # noqa: E402
-from run import count_doctest, run_bounded  # noqa: E402
+from bounded import run_bounded  # noqa: E402
+from counting import count_doctest  # noqa: E402
 
 _MOST_PROCESSES = 16
 _SECONDS = 120  # a process
@@ -105,13 +106,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth family, for a try")
-    parser.add_argument("--cases", type=pathlib.Path, default=_ROOT / "tests" / "conformance" / "cases")
     given = parser.parse_args()
     until = time.time() + 60 * given.minutes * 0.95
-    binary = (given.build / "tests" / "conformance" / "test_conformance").resolve()
-    program = [str(binary), "--target", "cuda", "--cases", str(given.cases)]
+    folder = (given.build / "tests" / "conformance").resolve()
+    binary, cases = folder / "test_conformance", folder / "cases"
+    program = [str(binary), "--target", "cuda", "--cases", str(cases)]
     results = Results(given.out / "conformance.json", binary, given.build)
-    families = sorted(given.cases.glob("*.cases"))[:: given.every]
+    families = sorted(cases.glob("*.cases"))[:: given.every]
     digests = {family.stem: hashlib.sha256(family.read_bytes()).hexdigest() for family in families}
 
     def is_done(name: str) -> bool:

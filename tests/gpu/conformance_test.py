@@ -50,6 +50,8 @@ print(f"[doctest] test cases: {passed + failed} | {passed} passed | {failed} fai
 sys.exit(1 if failed else 0)
 """
 
+_CASES = "build/tests/conformance/cases"
+
 
 class Conformance(unittest.TestCase):
     def setUp(self):
@@ -60,9 +62,9 @@ class Conformance(unittest.TestCase):
         self.write("build/tools/sparsekiln", _DOCTOR)
         self.write("build/tests/conformance/test_conformance", _PROGRAM)
         self.write("build/COMMIT", "unknown")
-        self.write("cases/first.cases", "case good\ncase broken\ncase last, with a comma\n")
-        self.write("cases/newer.cases", "case new\n")
-        self.write("cases/second.cases", "case other\n")
+        self.write(f"{_CASES}/first.cases", "case good\ncase broken\ncase last, with a comma\n")
+        self.write(f"{_CASES}/newer.cases", "case new\n")
+        self.write(f"{_CASES}/second.cases", "case other\n")
 
     def write(self, name, text):
         file = self.folder / name
@@ -74,7 +76,7 @@ class Conformance(unittest.TestCase):
         """Exit status, the last line, and what the program was asked for."""
         (self.folder / "ran").write_text("")
         done = subprocess.run(
-            [sys.executable, _HERE / "conformance.py", "--build", "build", "--out", "out", "--cases", "cases", *arguments],
+            [sys.executable, _HERE / "conformance.py", "--build", "build", "--out", "out", *arguments],
             cwd=self.folder, capture_output=True, text=True,
             env=dict(os.environ, PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}"),
         )  # fmt: skip
@@ -91,7 +93,7 @@ class Conformance(unittest.TestCase):
         self.assertEqual(self.run_cases(), (0, "4 passed, 0 failed", ["first", "newer", "second"]))
         self.assertEqual(self.answers("first"), ["broken", "good", "last, with a comma"])
         self.assertEqual(self.run_cases(), (0, "4 passed, 0 failed", []))
-        self.write("cases/second.cases", "case other\ncase more\n")
+        self.write(f"{_CASES}/second.cases", "case other\ncase more\n")
         self.assertEqual(self.run_cases(), (0, "5 passed, 0 failed", ["second"]))
         self.assertEqual((self.answers("first")[0], self.answers("second")), ("broken", ["more", "other"]))
 
@@ -101,7 +103,7 @@ class Conformance(unittest.TestCase):
         self.assertEqual(left, ["conformance-Test-GPU-unknown.tar.gz", "conformance.json", "conformance.log"])
 
     def test_a_family_that_time_does_not_allow_is_left_to_the_next_call(self):
-        self.write("cases/second.cases", "case slow\n")
+        self.write(f"{_CASES}/second.cases", "case slow\n")
         self.write("sleeps", "")
         self.assertEqual(self.run_cases("--minutes", "0.05")[:2], (3, "3 passed, 0 failed, 1 families not reached: call it again"))
         (self.folder / "sleeps").unlink()
@@ -127,14 +129,14 @@ class Conformance(unittest.TestCase):
         self.assertIn("there was no time for each case alone", self.said)
 
     def test_answers_that_cannot_be_read_fail_their_family_alone(self):
-        self.write("cases/second.cases", "case cut off\n")
+        self.write(f"{_CASES}/second.cases", "case cut off\n")
         self.assertEqual(self.run_cases()[:2], (1, "3 passed, 1 failed"))
         self.assertIn("second\nJSONDecodeError", self.said)
         self.assertEqual(len(list((self.folder / "out").glob("*.tar.gz"))), 1)
 
     def test_a_gpu_that_runs_no_case_is_a_failure(self):
         for family in ("first", "second"):
-            (self.folder / "cases" / f"{family}.cases").unlink()
+            (self.folder / _CASES / f"{family}.cases").unlink()
         self.assertEqual(self.run_cases()[:2], (1, "0 passed, 0 failed"))
 
 

@@ -1,7 +1,8 @@
 """Collects what a GPU server needs from a build: tests/gpu/portable.py BUILD FOLDER COMMIT.
 
-FOLDER/ gets the programs that ./dev gpu runs, without symbols, the emulator's library for rehearsals, the Python package
-where the build has one, and COMMIT. Its former contents are removed. The last line says how large it is.
+FOLDER/ gets the programs that ./dev gpu runs, without symbols, the conformance cases, the emulator's library for
+rehearsals, the Python package where the build has one, and COMMIT. Its former contents are removed. The last line says how
+large it is.
 """
 
 import pathlib
@@ -11,6 +12,7 @@ import sys
 
 PROGRAMS = ("tools/sparsekiln", "tests/kernels/test_kernels", "tests/conformance/test_conformance")
 EMULATOR = "emulator/driver/libsparsekiln_emulator.so"
+CASES = "tests/conformance/cases"
 PACKAGE = "python/sparsekiln"
 _OF_THE_BUILD = shutil.ignore_patterns("*.p", "__pycache__", "meson.build")
 
@@ -36,6 +38,7 @@ def lay_out(build: pathlib.Path, folder: pathlib.Path, commit: str) -> None:
         shutil.copytree(package, made / PACKAGE, ignore=_OF_THE_BUILD)  # files in place of links to the tree
         for library in (made / PACKAGE).glob("*.so"):
             _strip(library)
+    shutil.copytree(build / CASES, made / CASES)
     (made / "COMMIT").write_text(f"{commit}\n")
     shutil.rmtree(folder, ignore_errors=True)
     made.rename(folder)

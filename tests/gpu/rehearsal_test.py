@@ -27,10 +27,10 @@ _MOST_BROUGHT_BACK = 10e6  # bytes
 _SECONDS = 400
 
 
-def every_without_refusals():
+def every_without_refusals(cases):
     """The least step from 6 on through the families of cases that meets none with a case which the emulator refuses: as a
     driver for CUDA it cannot say that it may."""
-    families = sorted((_ROOT / "tests" / "conformance" / "cases").glob("*.cases"))
+    families = sorted(cases.glob("*.cases"))
     refuses = ["\nrefused " in family.read_text() for family in families]
     return str(next(step for step in range(6, len(families)) if not any(refuses[::step])))
 
@@ -136,7 +136,7 @@ class Rehearsal(unittest.TestCase):
         self.assertEqual(list((self.folder / "tmp").glob("sparsekiln-gpu-*")), [])  # nothing is left of what was compiled
 
     def test_conformance_leaves_its_answers_in_the_results(self):
-        every = os.environ.get("TEST_EVERY") or every_without_refusals()
+        every = os.environ.get("TEST_EVERY") or every_without_refusals(self.tree / "build-portable" / portable.CASES)
         status, last = self.finish(self.start("conformance", "--every", every))
         self.assertEqual(status, 0, self.said)
         results = self.archive("conformance")

@@ -13,3 +13,17 @@ if importlib.util.find_spec("sparsekiln") is None:
 _CACHE = tempfile.TemporaryDirectory(prefix="sparsekiln-tests-")
 os.environ["SPARSEKILN_CACHE_DIR"] = os.environ.get("SPARSEKILN_TEST_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+def _seconds_since_start():
+    """How long this process runs."""
+    ticks = int(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    up = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+    return up - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def pytest_collection_finish(session):
+    """Until here modules were imported, those of the tests and what these import: see `./dev test --times`."""
+    if times := os.environ.get("SPARSEKILN_TIMES"):
+        with open(times, "a") as file:
+            file.write(f"import {_seconds_since_start():.3f}\n")

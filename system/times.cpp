@@ -1,0 +1,23 @@
+#include "system/times.h"
+
+#include <cstdlib>
+#include <span>
+#include <string>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "system/file.h"
+
+namespace sparsekiln {
+
+Timed::~Timed() {
+  const char* const file = std::getenv("SPARSEKILN_TIMES");
+  if (file == nullptr) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_;
+  const std::string line = fmt::format("{} {:.6f}\n", what_, took.count());
+  const Descriptor to = open_file(file, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (to.open()) static_cast<void>(write_all(to.get(), std::as_bytes(std::span(line))));
+}
+
+}  // namespace sparsekiln
