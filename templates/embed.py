@@ -1,7 +1,13 @@
-"""Embeds text files into a C++ source that answers templates::text(file name)."""
+"""Embeds templates into a C++ source that answers templates::text(file name), without comments: so that these change no
+kernel."""
 
 import pathlib
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compiler"))
+sys.dont_write_bytecode = True
+
+from cpp_tokens import without_comments  # noqa: E402
 
 
 def literal(text: str) -> str:
@@ -12,7 +18,7 @@ def literal(text: str) -> str:
 
 def main(output: str, inputs: list[str]) -> None:
     cases = "".join(
-        f'  if (file == "{path.name}")\n    return {literal(path.read_text())};\n'
+        f'  if (file == "{path.name}")\n    return {literal(without_comments(path.read_text()))};\n'
         for path in map(pathlib.Path, inputs)
     )
     pathlib.Path(output).write_text(

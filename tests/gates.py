@@ -1,78 +1,94 @@
-"""Which tests need not be repeated: those that passed on this machine with the files that they depend on.
+"""Which tests need not be repeated: those of the emulator that passed on this machine with the very same files.
 
-Meson's list says of a test that it belongs to a suite of DEPENDS. Its programs are then taken as unchanged while no file of
-that suite's folders has changed, and the build's options and compilers are the same.
+Meson's list says of a test that it belongs to suite `emulator`. Its files are those that its command, its environment and its
+dependencies name: programs as they are built, scripts with what lies beside them, folders with all that is in them. A test of
+the emulator that links the library or reads what NVRTC writes is thus repeated when these have changed, too.
 """
 
 import functools
 import hashlib
 import json
 import pathlib
-import subprocess
 
 from counting import Count
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The emulator includes nothing of ours.
-DEPENDS = {"emulator": ("emulator", "tests/emulator", "tests/conformance", "tests/main.cpp", "meson.build", "tests/meson.build")}
+_SUITE = "emulator"
 
 
-def files_of(entries: tuple[str, ...], root: pathlib.Path = _ROOT) -> list[pathlib.Path]:
-    found: list[pathlib.Path] = []
-    for entry in entries:
-        path = root / entry
-        found += [path] if path.is_file() else (file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-    return sorted(found)
+def processor(what: str) -> str:
+    """What /proc/cpuinfo says of the first one: its "model name", its "flags". Empty where it says nothing."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(what)), "")
+
+
+def files_of(named: str, folder: pathlib.Path) -> list[pathlib.Path]:
+    """What a word of a command stands for: itself if it is a file, with its neighbors if it is a script, or all of a folder.
+    Empty if it is neither. Words without a folder are programs of the system."""
+    path = folder / named
+    if "/" not in named or not path.exists():
+        return []
+    if path.is_file() and path.suffix != ".py":
+        return [path]
+    inside = path if path.is_dir() else path.parent
+    return sorted(file for file in inside.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
 
 
 class Gate:
-    """What has passed, as files in `folder` with the number of cases, for tests of one build folder."""
+    """What has passed, as files in `folder` with the number of cases, for tests of one build folder. `beside` names what else
+    decides what a test does: the NVRTC that it is given."""
 
-    def __init__(self, folder: pathlib.Path, build: pathlib.Path, root: pathlib.Path = _ROOT):
-        self._folder, self._build, self._root = folder, build.resolve(), root
+    def __init__(self, folder: pathlib.Path, build: pathlib.Path, beside: str = "", root: pathlib.Path = _ROOT):
+        self._folder, self._build, self._beside, self._root = folder, build.resolve(), beside, root
+        self._keys: dict[str, str | None] = {}
 
     def passed(self, test: dict) -> int:
-        """The cases that passed when all that the test depends on was the same; 0 if that is not known."""
-        file = self._file(test)
-        return int(file.read_text()) if file and file.exists() else 0
+        """The cases that passed with the same files; 0 if that is not known. To be asked before the test runs."""
+        key = self._key(test)
+        try:
+            return int((self._folder / key).read_text()) if key else 0
+        except (OSError, ValueError):
+            return 0
 
     def note(self, test: dict, count: Count) -> None:
-        """That a test passed. One of which a part was skipped is repeated: what it lacked may be there then."""
-        file = self._file(test)
-        if file and count.passed and not count.failed and not count.skipped:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            made = file.with_suffix(".new")
-            made.write_text(str(count.passed))
-            made.rename(file)
+        """That a test passed, with the files of when `passed` was asked. One of which a part was skipped is repeated: what it
+        lacked may be there then. A folder that cannot be written remembers nothing."""
+        key = self._keys.get(test["name"])
+        if not key or not count.passed or count.failed or count.skipped:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / key).write_text(str(count.passed))
+        except OSError:
+            pass
 
-    def _file(self, test: dict) -> pathlib.Path | None:
-        suites = [name for name in (suite.rpartition(":")[2] for suite in test["suite"]) if name in DEPENDS]
-        if not suites:
-            return None
+    def _key(self, test: dict) -> str | None:
+        if test["name"] not in self._keys:
+            self._keys[test["name"]] = self._made_key(test) if self._is_gated(test) else None
+        return self._keys[test["name"]]
+
+    @staticmethod
+    def _is_gated(test: dict) -> bool:
+        return any(suite.rpartition(":")[2] == _SUITE for suite in test["suite"])
+
+    def _made_key(self, test: dict) -> str:
         # Where build and tree lie does not matter.
-        command = json.dumps([test["cmd"], test["env"]]).replace(str(self._build), "BUILD").replace(str(self._root), "TREE")
-        total = hashlib.sha256(f"{test['name']}\0{command}\0{self._options}\0".encode())
-        for suite in suites:
-            total.update(self._digest(suite))
-        return self._folder / total.hexdigest()
+        said = json.dumps([test["name"], test["cmd"], test["env"], self._beside, processor("model name"), processor("flags")])
+        total = hashlib.sha256(said.replace(str(self._build), "BUILD").replace(str(self._root), "TREE").encode())
+        words = [*test["cmd"], *test["env"].values(), *self._made_by(test.get("depends", []))]
+        for file in dict.fromkeys(file for word in words for file in files_of(word, self._build)):
+            total.update(self._digest(file))
+        return total.hexdigest()
+
+    def _made_by(self, targets: list[str]) -> list[str]:
+        return [file for target in targets for file in self._targets.get(target, [])]
 
     @functools.cached_property
-    def _options(self) -> str:
-        info = self._build / "meson-info"
-        options = {one["name"]: one["value"] for one in json.loads((info / "intro-buildoptions.json").read_text())}
-        chosen = {name: options.get(name) for name in ("buildtype", "optimization", "cpp_args", "cpp_link_args", "cpp_std")}
-        targets = json.loads((info / "intro-targets.json").read_text())
-        compilers = {tuple(one["compiler"]) for target in targets for one in target["target_sources"] if "compiler" in one}
-        versions = [
-            subprocess.run([*one, "--version"], capture_output=True, text=True).stdout for one in sorted(compilers) if one
-        ]
-        return json.dumps([chosen, versions], sort_keys=True)
+    def _targets(self) -> dict[str, list[str]]:
+        listed = self._build / "meson-info/intro-targets.json"
+        return {target["id"]: target["filename"] for target in json.loads(listed.read_text())} if listed.exists() else {}
 
     @functools.lru_cache
-    def _digest(self, suite: str) -> bytes:
-        total = hashlib.sha256()
-        for file in files_of(DEPENDS[suite], self._root):
-            content = file.read_bytes()
-            total.update(f"{file.relative_to(self._root)}\0{len(content)}\0".encode())
-            total.update(content)
-        return total.digest()
+    def _digest(self, file: pathlib.Path) -> bytes:
+        return hashlib.sha256(file.read_bytes()).digest()

@@ -13,6 +13,8 @@ import unittest
 _RUN = pathlib.Path(__file__).with_name("run.py")
 sys.path.insert(0, str(_RUN.parent))
 import gates  # noqa: E402
+import memory  # noqa: E402
+import slowest  # noqa: E402
 from counting import Count  # noqa: E402
 
 _DOCTEST = "[doctest] test cases:  5 |  4 passed | {failed} failed | 1 skipped"
@@ -38,12 +40,17 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.cache = self.folder / "cache"
-        self.meson = ["project('sparsekiln')", f"python = find_program({sys.executable!r})"]
+        self.meson = [
+            "project('sparsekiln')",
+            f"python = find_program({sys.executable!r})",
+            f"add_test_setup('isolated', exe_wrapper: [python, {str(_RUN.with_name('isolated.py'))!r}], is_default: true)",
+        ]
 
     def declare(self, kind, script, timeout=60, arguments=(), suites=()):
         """A test of a Meson project: `script` is run."""
-        name = f"test {len(self.meson) - 2}"
-        file = self.folder / f"{name}.py"
+        name = f"test {len(self.meson) - 3}"
+        file = self.folder / name / "script.py"
+        file.parent.mkdir()
         file.write_text(textwrap.dedent(script))
         suites = [one for one in (kind, *suites) if one]
         self.meson.append(f"test('{name}', python, args: {[str(file), *arguments]}, timeout: {timeout}, suite: {suites})")
@@ -176,8 +183,17 @@ class Run(unittest.TestCase):
         self.assertEqual(self.run_all(options=["--full"])[:2], (0, "5 passed, 0 failed"))
         self.assertEqual(again.read_text(), "xx")
         self.declare("program", "pass")
-        self.meson[2] = self.meson[2].replace("args: [", "args: ['-B', ")
+        self.meson[3] = self.meson[3].replace("args: [", "args: ['-B', ")
         self.assertEqual(self.run_all()[:2], (0, "6 passed, 0 failed"))
+
+    def test_a_run_in_which_nothing_is_repeated_succeeds(self):
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0).replace('1 skipped', '0 skipped')}')", suites=["emulator"])
+        self.assertEqual(self.run_all()[:2], (0, "4 passed, 0 failed"))
+        self.assertEqual(self.run_all()[:2], (0, "0 passed, 0 failed, 4 not repeated"))
+
+    def test_says_of_each_program_how_many_cases_it_had(self):
+        self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')")
+        self.assertRegex(self.run_all()[2], r"ok   test 0: 4 passed, 0 failed, 1 skipped \(\d+\.\d s\)")
 
     def test_what_failed_or_skipped_a_part_is_repeated(self):
         self.declare("doctest", f"print('{_DOCTEST.format(failed=0)}')", suites=["emulator"])
@@ -195,48 +211,127 @@ class Run(unittest.TestCase):
         written = table.read_text()
         self.assertNotIn("old", written)
         self.assertRegex(written, r"\| test 0 +\| \d+\.\d +\| 2\.5 +\| 0\.5 +\| +\|")
+        with self.assertRaises(SystemExit):
+            slowest.tell("text", self.folder / "meson.build")
         self.assertRegex(written, r"\| all 2 +\| \d+\.\d +\| 2\.5 +\| 0\.5 +\| +\|")
 
 
 class Gates(unittest.TestCase):
-    """On a small tree."""
+    """On a small build."""
 
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
-        (self.folder / "emulator").mkdir()
-        (self.folder / "emulator/isa.cpp").write_text("int a;")
+        self.write("build/test_isa", "program")
+        self.write("build/libemulator.so", "library")
+        self.write("tests/names_test.py", "script")
+        self.write("tests/names.txt", "data")
+        targets = [{"id": "lib", "filename": [str(self.folder / "build/libemulator.so")]}]
+        self.write("build/meson-info/intro-targets.json", json.dumps(targets))
 
-    def gate(self, compiler="12"):
-        info = self.folder / "build/meson-info"
-        info.mkdir(parents=True, exist_ok=True)
-        (info / "intro-buildoptions.json").write_text(json.dumps([{"name": "buildtype", "value": "release"}]))
-        sources = [{"compiler": [sys.executable, "-c", f"print({compiler})"]}, {"linker": ["ar"]}]
-        (info / "intro-targets.json").write_text(json.dumps([{"target_sources": sources}]))
-        return gates.Gate(self.folder / "passed", self.folder / "build", self.folder)
+    def write(self, name, text):
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
-    def test_a_changed_file_option_or_compiler_is_another_test(self):
-        test = {"name": "a", "cmd": ["a"], "env": {}, "suite": ["sparsekiln:doctest", "sparsekiln:emulator"]}
-        self.assertEqual(self.gate().passed(test), 0)
-        self.gate().note(test, Count(passed=7))
+    def test(self, *command, **more):
+        command = [str(self.folder / part) if "/" in part else part for part in command]
+        return {"name": "a", "cmd": command, "env": {}, "suite": ["sparsekiln:doctest", "sparsekiln:emulator"], **more}
+
+    def gate(self, beside="NVRTC 13"):
+        return gates.Gate(self.folder / "passed", self.folder / "build", beside, self.folder)
+
+    def pass_once(self, test):
+        gate = self.gate()
+        self.assertEqual(gate.passed(test), 0)
+        gate.note(test, Count(passed=7))
         self.assertEqual(self.gate().passed(test), 7)
-        self.assertEqual(self.gate("13").passed(test), 0)
-        self.assertEqual(self.gate().passed({**test, "cmd": ["a", "-tc=b"]}), 0)
-        (self.folder / "emulator/new.cpp").write_text("int b;")
+
+    def test_another_program_argument_or_compiler_is_another_test(self):
+        self.pass_once(self.test("build/test_isa"))
+        self.assertEqual(self.gate("NVRTC 12").passed(self.test("build/test_isa")), 0)
+        self.assertEqual(self.gate().passed(self.test("build/test_isa", "-tc=b")), 0)
+        self.write("build/test_isa", "another")
+        self.assertEqual(self.gate().passed(self.test("build/test_isa")), 0)
+        self.write("build/test_isa", "program")
+        self.assertEqual(self.gate().passed(self.test("build/test_isa")), 7)
+
+    def test_a_script_with_what_lies_beside_it_and_what_it_needs_count(self):
+        test = self.test("python3", "tests/names_test.py", depends=["lib"])
+        self.pass_once(test)
+        for name in ("tests/names_test.py", "tests/names.txt", "build/libemulator.so"):
+            with self.subTest(name):
+                former = (self.folder / name).read_text()
+                self.write(name, "changed")
+                self.assertEqual(self.gate().passed(test), 0)
+                self.write(name, former)
+                self.assertEqual(self.gate().passed(test), 7)
+        self.write("tests/new.txt", "new")
         self.assertEqual(self.gate().passed(test), 0)
-        (self.folder / "emulator/new.cpp").unlink()
-        self.assertEqual(self.gate().passed(test), 7)
+
+    def test_files_that_the_environment_names_count(self):
+        test = self.test("build/test_isa", env={"TEST_FILES": str(self.folder / "tests")})
+        self.pass_once(test)
+        self.write("tests/names.txt", "changed")
+        self.assertEqual(self.gate().passed(test), 0)
+
+    def test_what_was_built_while_it_ran_is_not_what_passed(self):
+        gate, test = self.gate(), self.test("build/test_isa")
+        gate.passed(test)
+        self.write("build/test_isa", "built since")
+        gate.note(test, Count(passed=7))
+        self.assertEqual(self.gate().passed(test), 0)
 
     def test_what_belongs_to_no_such_suite_is_always_repeated(self):
-        test = {"name": "a", "cmd": ["a"], "env": {}, "suite": ["sparsekiln:doctest"]}
-        self.gate().note(test, Count(passed=7))
+        test = self.test("build/test_isa", suite=["sparsekiln:doctest"])
+        gate = self.gate()
+        gate.passed(test)
+        gate.note(test, Count(passed=7))
         self.assertEqual(self.gate().passed(test), 0)
 
-    def test_every_folder_that_is_named_is_there(self):
-        for suite, entries in gates.DEPENDS.items():
-            for entry in entries:
-                self.assertTrue(gates.files_of((entry,)), f"{suite} names {entry}")
+    def test_a_folder_that_cannot_be_written_remembers_nothing(self):
+        self.write("passed", "a file")
+        gate, test = self.gate(), self.test("build/test_isa")
+        gate.passed(test)
+        gate.note(test, Count(passed=7))
+        self.assertEqual(self.gate().passed(test), 0)
+
+
+class Memory(unittest.TestCase):
+    def test_what_was_used_longest_ago_is_removed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder) / name for name in "abcd"]
+            for age, file in enumerate(files):
+                file.write_bytes(bytes(100))
+                os.utime(file, (1000 - age, 1000 - age))
+            memory.trim(pathlib.Path(folder), 250)
+            self.assertEqual([file.exists() for file in files], [True, True, False, False])
+
+    def test_a_folder_that_is_not_there_is_small_enough(self):
+        memory.trim(pathlib.Path("/nonexistent"), 0)
+
+    def test_a_build_without_the_command_has_no_compiler(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIsNone(memory.Compiler.of([pathlib.Path(folder)], dict(os.environ)))
+
+    def test_programs_take_the_library_that_remembers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build = pathlib.Path(folder)
+            for name in ("tests/nvrtc_memo/libnvrtc_memo.so", "libnvrtc.so.13"):
+                (build / name).parent.mkdir(parents=True, exist_ok=True)
+                (build / name).write_bytes(b"1234")
+            tool = build / "tools/sparsekiln"
+            tool.parent.mkdir()
+            tool.write_text(f"#!/bin/sh\necho '{json.dumps({'nvrtc': {'path': f'{folder}/libnvrtc.so.13'}})}'\n")
+            tool.chmod(0o755)
+            compiler = memory.Compiler.of([build / "none", build], dict(os.environ))
+            self.assertEqual(compiler.said, f"{folder}/libnvrtc.so.13 4")
+            variables = compiler.remembering(build / "memo")
+            self.assertEqual(variables["SPARSEKILN_NVRTC"], str((build / "tests/nvrtc_memo/libnvrtc_memo.so").resolve()))
+            self.assertEqual(variables["SPARSEKILN_MEMO"], f"{folder}/memo")
+            self.assertTrue((build / "memo").is_dir())
+            self.assertEqual(compiler.remembering(tool / "memo"), {})
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import datetime
 import os
 import pathlib
 
+from gates import processor
 from isolated import times_file
 
 _SHOWN = 30
@@ -12,22 +13,17 @@ _BEGIN, _END = "<!-- ./dev test --times writes from here -->", "<!-- ./dev test 
 
 
 def parts_of(file: pathlib.Path) -> dict[str, float]:
-    """Seconds by what took them: lines "WHAT SECONDS"."""
+    """Seconds by what took them, and how often ("WHAT count"): lines "WHAT SECONDS"."""
     total: dict[str, float] = {}
     for line in file.read_text().splitlines() if file.exists() else []:
         what, seconds = line.split()
         total[what] = total.get(what, 0) + float(seconds)
+        total[f"{what} count"] = total.get(f"{what} count", 0) + 1
     return total
 
 
-def processor() -> str:
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor")
-
-
 def table(times: list[tuple[str, float, list[str]]], folder: str, wall: float) -> str:
-    """Of (name, seconds, command) of each program, and the files of their parts in `folder`."""
+    """What (name, seconds, command) of each program and the files of their parts in `folder` say."""
     rows = sorted(((seconds, name, parts_of(times_file(folder, command))) for name, seconds, command in times), reverse=True)
     header = ["program", "s", *_PARTS.values()]
 
@@ -44,9 +40,14 @@ def table(times: list[tuple[str, float, list[str]]], folder: str, wall: float) -
     cells.insert(1, ["-" * width for width in widths])
     text = "\n".join("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |" for row in cells)
     return (
-        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores: {wall / 60:.1f} minutes. Seconds of compiling are summed "
-        f"over a program's threads and processes.\n\n{text}"
+        f"{datetime.date.today()}, {processor('model name')}, {os.cpu_count()} cores: {wall / 60:.1f} minutes. Seconds of compiling are summed "
+        f"over a program's threads and processes. NVRTC compiled {_count(rows, 'nvrtc') - _count(rows, 'remembered')} sources, and "
+        f"{_count(rows, 'remembered')} were remembered.\n\n{text}"
     )
+
+
+def _count(rows: list, what: str) -> int:
+    return sum(parts.get(f"{what} count", 0) for _, _, parts in rows)
 
 
 def tell(text: str, file: pathlib.Path | None) -> None:

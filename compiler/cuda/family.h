@@ -55,7 +55,8 @@ struct CudaTuning : FamilyTuning<Computed> {
 };
 
 /// A family of kernels for one kind of problem: a header of templates/ and all that the rest of the library
-/// asks of it. A file of this folder defines it, and a line in meson.build names that: nothing else does.
+/// asks of it. A file of this folder defines it, which meson.build names, and the table in families.cpp has
+/// it: nothing else does.
 template <class Computed, class Costs>
 struct Family {
   Variant variant;

@@ -10,15 +10,16 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT / "compiler"))
 sys.dont_write_bytecode = True
 
+import cpp_tokens  # noqa: E402
 import digest_sources  # noqa: E402
 
 
 class Tokens(unittest.TestCase):
     def same(self, one, other):
-        self.assertEqual(list(digest_sources.tokens(one)), list(digest_sources.tokens(other)), (one, other))
+        self.assertEqual(list(cpp_tokens.tokens(one)), list(cpp_tokens.tokens(other)), (one, other))
 
     def differ(self, one, other):
-        self.assertNotEqual(list(digest_sources.tokens(one)), list(digest_sources.tokens(other)), (one, other))
+        self.assertNotEqual(list(cpp_tokens.tokens(one)), list(cpp_tokens.tokens(other)), (one, other))
 
     def test_comments_and_layout_do_not_count(self):
         self.same("int a = 1;  // one\n", "/* the\n first */ int a\n    = 1;")
@@ -44,12 +45,23 @@ class Tokens(unittest.TestCase):
     def test_a_directive_ends_with_its_line(self):
         self.differ("#define A\nB", "#define A B")
         self.differ("#define A(x) x", "#define A (x) x")
+        self.differ("#define A(x) x", "#define A/**/(x) x")
         self.same("#define A(x) (x)", "#  define A(x)  (x)")
+        self.differ("#include <a//b>\n", "#include <a//c>\n")
+
+    def test_without_comments_a_compiler_reads_the_same_tokens(self):
+        self.assertEqual(cpp_tokens.without_comments("// a\n\nint a; // b\n  /* c\n d */ int b;\n"), "int a;\n    int b;\n")
+        self.assertEqual(cpp_tokens.without_comments('f("// a"); /* b */ g();'), 'f("// a");   g();\n')
+        for file in sorted((_ROOT / "templates").glob("*.cuh")):
+            text = file.read_text()
+            short = cpp_tokens.without_comments(text)
+            self.assertNotIn("//", short, file)
+            self.same(short, text)
 
     def test_nothing_of_a_source_is_lost(self):
         for file in digest_sources.counted(_ROOT):
             text = file.read_text()
-            self.assertEqual("".join(found.group() for found in digest_sources._TOKEN.finditer(text)), text, file)
+            self.assertEqual("".join(spelling for _, spelling in cpp_tokens.pieces(text)), text, file)
 
 
 class Files(unittest.TestCase):
@@ -59,8 +71,8 @@ class Files(unittest.TestCase):
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.folder = pathlib.Path(holder.name)
-        for room in digest_sources.ROOMS:
-            shutil.copytree(_ROOT / room, self.folder / room)
+        for folder in digest_sources.FOLDERS:
+            shutil.copytree(_ROOT / folder, self.folder / folder)
 
     def written(self):
         output = self.folder / "compiler_digest.cpp"
@@ -95,8 +107,9 @@ class Files(unittest.TestCase):
         self.assertIn("newer.cpp", (self.folder / "depfile").read_text())
 
     def test_what_is_left_out_and_not_there_is_said(self):
-        (self.folder / "compiler/family_tuning.h").unlink()
-        with self.assertRaisesRegex(ValueError, "family_tuning.h"):
+        (self.folder / "compiler/tap_file.h").unlink()
+        (self.folder / "compiler/tap_file.cpp").unlink()
+        with self.assertRaisesRegex(ValueError, "tap_file"):
             self.written()
 
 

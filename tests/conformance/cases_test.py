@@ -30,6 +30,10 @@ def join(modules):
 
 
 class Cases(unittest.TestCase):
+    def test_every_file_that_is_written_by_hand_is_run(self):
+        by_hand = {file.name for file in (pathlib.Path(__file__).resolve().parent / "cases").iterdir()}
+        self.assertLessEqual(by_hand, {file.name for file in pathlib.Path(os.environ["TEST_CASES"]).iterdir()})
+
     @unittest.skipUnless(find_ptxas(), "no ptxas here")
     def test_every_kernel_assembles_for_its_own_architecture_and_for_sm_90(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -137,7 +137,7 @@ CheckResult launch_and_check(const Kernel& kernel, const Problem& problem, const
                              std::int64_t padding) {
   const Spmm product(problem);
   const std::int64_t row = result_row_length(product, inputs.n);
-  PoisonedOutput output(problem, inputs.n, packed_stride(product, product.out_dtype, row) + padding);
+  PoisonedOutput output(problem, inputs.n, packed_stride(product, product.result_dtype, row) + padding);
   launch(kernel, problem, inputs, output);
   return check(problem, inputs, output, adder_of(problem, kernel.binary().plan));
 }

@@ -75,16 +75,19 @@ class Memo(unittest.TestCase):
         given, remembered = self.compile(_KERNEL, _KERNEL)
         self.assertEqual((given[0], remembered), (given[1], 1))
 
-    def test_a_refusal_is_remembered_with_its_log(self):
+    def test_a_refusal_is_not_remembered(self):
         first, _ = self.compile("no kernel")
         self.assertEqual(first[0][0], 6)
         self.assertIn(b"error", bytes.fromhex(first[0][1]))
-        self.assertEqual(self.compile("no kernel"), (first, 1))
+        self.assertEqual(self.compile("no kernel"), (first, 0))
 
-    def test_a_file_that_was_cut_off_is_not_believed(self):
+    def test_a_file_that_is_cut_off_or_damaged_is_not_believed(self):
         real, _ = self.compile(_KERNEL)
         (file,) = self.memo.iterdir()
-        file.write_bytes(file.read_bytes()[:-1])
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1])
+        self.assertEqual(self.compile(_KERNEL), (real, 0))
+        file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         self.assertEqual(self.compile(_KERNEL), (real, 0))
         self.assertEqual(self.compile(_KERNEL), (real, 1))
 

@@ -30,7 +30,7 @@ namespace {
 using Text = const char*;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSuccess = 0, kOutOfMemory = 1, kRefused = 6;  // nvrtcResult
+constexpr int kSuccess = 0, kOutOfMemory = 1;  // nvrtcResult
 
 std::string variable(Text name) {
   const char* const value = std::getenv(name);
@@ -40,8 +40,10 @@ std::string variable(Text name) {
 /// The real library, and the second one that it would find on the loader's path alone.
 void* real() {
   static void* const library = [] {
-    const std::filesystem::path file = variable("SPARSEKILN_MEMO_NVRTC");
     std::error_code ignored;
+    const std::filesystem::path named = variable("SPARSEKILN_MEMO_NVRTC");
+    const std::filesystem::path resolved = std::filesystem::canonical(named, ignored);
+    const std::filesystem::path file = ignored ? named : resolved;
     for (const auto& beside : std::filesystem::directory_iterator(file.parent_path(), ignored))
       if (beside.path().filename().string().starts_with("libnvrtc-builtins.so"))
         dlopen(beside.path().c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -93,6 +95,14 @@ Outcome compiled(const Program& given, int count, const Text* options) {
   return outcome;
 }
 
+std::string hex(XXH128_hash_t hash) {
+  std::ostringstream text;
+  text << std::hex << hash.high64 << '-' << hash.low64;
+  return text.str();
+}
+
+std::string checksum(const std::string& text) { return hex(XXH3_128bits(text.data(), text.size())); }
+
 /// A file's name for all that the outcome depends on. NVRTC's version leaves out what its library's size
 /// shows.
 std::string key_of(const Program& given, int count, const Text* options) {
@@ -105,38 +115,33 @@ std::string key_of(const Program& given, int count, const Text* options) {
   for (int n = 0; n < count; ++n) all << '\0' << options[n];
   all << '\0' << given.name << '\0' << given.source;
   const std::string text = all.str();
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  std::ostringstream name;
-  name << std::hex << hash.high64 << '-' << hash.low64;
-  return name.str();
+  return checksum(text);
 }
 
-/// nullopt where there is none, or one that was cut off.
+/// nullopt where there is none, or one that is not whole.
 std::optional<Outcome> read(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
-  Outcome outcome;
+  std::string sum;
   std::size_t log = 0, ptx = 0, cubin = 0;
-  if (!(in >> outcome.result >> log >> ptx >> cubin) || in.get() != '\n') return std::nullopt;
+  if (!(in >> sum >> log >> ptx >> cubin) || in.get() != '\n') return std::nullopt;
   const std::string rest{std::istreambuf_iterator<char>(in), {}};
-  if (rest.size() != log + ptx + cubin) return std::nullopt;
-  outcome.log = rest.substr(0, log);
-  outcome.ptx = rest.substr(log, ptx);
-  outcome.cubin = rest.substr(log + ptx);
-  std::error_code ignored;  // tests/run.py removes what has not been used for long
+  if (rest.size() != log + ptx + cubin || checksum(rest) != sum) return std::nullopt;
+  std::error_code ignored;  // tests/memory.py removes what was used longest ago
   std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now(), ignored);
-  return outcome;
+  return Outcome{kSuccess, rest.substr(0, log), rest.substr(log, ptx), rest.substr(log + ptx)};
 }
 
 void write(const std::filesystem::path& file, const Outcome& outcome) {
   static std::atomic<int> number{0};
   const std::filesystem::path made =
       file.string() + '.' + std::to_string(::getpid()) + '.' + std::to_string(++number);
+  const std::string all = outcome.log + outcome.ptx + outcome.cubin;
   std::error_code ignored;
   {
     std::ofstream out(made, std::ios::binary);
-    out << outcome.result << ' ' << outcome.log.size() << ' ' << outcome.ptx.size() << ' '
+    out << checksum(all) << ' ' << outcome.log.size() << ' ' << outcome.ptx.size() << ' '
         << outcome.cubin.size() << '\n'
-        << outcome.log << outcome.ptx << outcome.cubin;
+        << all;
     out.close();
     if (out) std::filesystem::rename(made, file, ignored);
   }
@@ -163,7 +168,8 @@ Outcome remembered(const Program& given, int count, const Text* options, bool& w
     return *std::move(found);
   }
   Outcome outcome = compiled(given, count, options);
-  if (outcome.result == kSuccess || outcome.result == kRefused) write(file, outcome);
+  const bool whole = outcome.result == kSuccess && !outcome.ptx.empty() && !outcome.cubin.empty();
+  if (whole) write(file, outcome);  // a refusal may be due to little memory or disk
   return outcome;
 }
 

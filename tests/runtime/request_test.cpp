@@ -139,7 +139,7 @@ std::string stated(const Problem& problem) {
   return text;
 }
 
-TEST_CASE("identities spell a problem as stores and records of earlier versions have it") {
+TEST_CASE("identities spell all that a problem states") {
   CHECK(stated({}) ==
         "operation=forward\nblock=32x32\nbatch=1\ndtype=f32\nout_dtype=f32\nmath=ieee\n"
         "order=batch-major\nstrict_absent=no\nepilogue=none\nderivative=none\ngates=no\n"

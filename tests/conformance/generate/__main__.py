@@ -1,7 +1,7 @@
-"""Writes a folder with all case files: python3 tests/conformance/generate FOLDER
+"""Writes a folder with all case files: python3 tests/conformance/generate FOLDER NAME…
 
 Most of them are worked out by rule, from the tables of the PTX ISA and exact arithmetic alone. Those of ../cases are
-written by hand, and are copied.
+written by hand, and are copied: their names are given, so that a build knows of each.
 """
 
 import importlib
@@ -27,12 +27,14 @@ _MODULES = (
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
     folder = pathlib.Path(sys.argv[1])
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(_HERE.parent / "cases", folder)
+    folder.mkdir(parents=True)
+    for name in sys.argv[2:]:
+        shutil.copy(_HERE.parent / "cases" / f"{name}.cases", folder)
     for module in _MODULES:
         for family in importlib.import_module(module).families():
             with open(folder / f"{family.name}.cases", "x") as file:  # a name is given once
