@@ -1,6 +1,7 @@
 """Averages of models, and whatever else writes to all buffers of a layer or reads them, leave layouts as they are."""
 
 import copy
+import pickle
 
 import pytest
 
@@ -231,3 +232,35 @@ def test_states_of_a_model_and_of_its_average_load_in_any_order():
         for which in order:
             others[which].load_state_dict((model, averaged)[which].state_dict())
         assert torch.equal(others[0](x), model(x)) and torch.equal(others[1](x), averaged(x))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_of_an_average_that_was_never_called_has_the_layout(copied):
+    model = torch.nn.Sequential(BlockSparseLinear(256, 256, sparsekiln.patterns.random(32, 32, 0.3, 1), block=8))
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9999), use_buffers=True)
+    for _ in range(3):
+        average.update_parameters(model)
+    assert not torch.equal(average.module[0].crow_indices, model[0].crow_indices)  # else this tests nothing
+    state = copied(average.module).state_dict()
+    for name in ("crow_indices", "col_indices"):
+        assert torch.equal(state[f"0.{name}"], model[0].state_dict()[name])
+
+
+def test_blocks_are_not_put_in_order_while_an_average_has_them_in_other_slots():
+    layer = BlockSparseLinear(64, 64, [[1, 1], [1, 1]], max_blocks=4)
+    layer.relayout([[0, 1], [1, 1]])
+    average = AveragedModel(layer)
+    with pytest.raises(RuntimeError, match="put_in_order of the layer of the average first"):
+        layer.put_in_order()
+    average.module.put_in_order()
+    layer.put_in_order()
+    average.update_parameters(layer)
+    assert torch.equal(average.module.to_dense(), layer.to_dense())
+
+
+def test_an_average_that_is_not_used_any_more_refuses_nothing():
+    layer = BlockSparseLinear(64, 64, [[1, 1], [1, 1]])
+    average = AveragedModel(layer)
+    average.itself = [average]
+    del average
+    layer.relayout([[0, 1], [1, 1]])

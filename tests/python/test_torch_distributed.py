@@ -73,6 +73,10 @@ def _mlp():
     assert all(type(one) is ShardedBlockSparseLinear for one in sharded.children())
     assert sharded.up.out_features < 256 and sharded.down.in_features == sharded.up.out_features
     both(sharded, whole, inputs(5, 3, 96))
+    weight = sharded.up.weight  # as models ask the weights of their layers; its elements are on several ranks
+    assert (weight.dtype, weight.device.type, weight.shape, weight.requires_grad) == (torch.float32, "cpu", whole.up.weight.shape, True)
+    with pytest.raises(RuntimeError, match="needs all blocks of the layer"):
+        weight + 1
 
 
 def test_an_mlp_of_four_layers(ranks):

@@ -335,6 +335,7 @@ def _fsdp():
     there = grid()
     model = fully_sharded(there)
     values = model.blocks[0].qkv.weight_values
+    assert model.blocks[0].qkv.weight.dtype == values.dtype  # of a part, sharded once more
     assert values.device_mesh.ndim == 2 and values.to_local().shape[0] < values.shape[0] / 2
     losses = averaged(train(model, adam(model), range(4), lambda seed: part(there, seed)), there)
     expected, _ = trained_alone(range(4))

@@ -195,6 +195,10 @@ def test_an_input_beyond_the_largest_in_a_compiled_graph(dynamic):
     (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), leave_small="no"), ("leave_small is 'no'", "True or False would work")),
     (lambda: sparsify_(torch.nn.Sequential(torch.nn.Linear(64, 64)), "0.5"), ("density of 0 is '0.5'", "a number would work")),
     (lambda: Sparsifier(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, end_step=10.5), ("end_step is 10.5", "an integer would work")),
+    (lambda: Sparsifier([3], 0.5, end_step=10), ("model is .3", "a torch.nn.Module would work")),
+    (lambda: Sparsifier(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, end_step=10, optimizer="adam"), ("optimizer is 'adam'", "torch.optim")),
+    (lambda: BlockSparseLinear(32, 32, [[1]]).blocks_of(3), ("dense weight is 3", "a tensor .32, 32. would work")),
+    (lambda: torch.nn.init.normal_(BlockSparseConv2d(32, 32, 3, layout=[[1]]).weight), ("would write to a copy", "weight_values")),
 ])  # fmt: skip
 def test_arguments_of_another_type(make, words):
     with refused(TypeError, *words):
@@ -208,3 +212,32 @@ def test_integers_of_numpy_are_integers():
     assert layer(torch.ones(2, 64)).shape == (2, 64)
     assert BlockSparseConv2d(32, 32, np.int64(3), stride=np.array([2, 1]), padding=torch.tensor([1, 1]), layout=[[1]]).stride == (2, 1)
     assert BlockSparseLinear(32, 32, [[1]], bias=None).bias is None  # as nn.Linear takes it
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda: BlockSparseLinear(32, 32, [[1]]).blocks_of(torch.ones(64, 64)), (r"\[64, 64\]", r"\[32, 32\], would work")),
+    (lambda: BlockSparseConv2d(32, 32, 3, layout=[[1]]).blocks_of(torch.ones(32, 32)), (r"\[32, 32\]", r"\[32, 32, 3, 3\], would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]]).of_outputs(torch.ones(16)), (r"\[16\]", r"\[32\], one for each output feature")),
+    (lambda: BlockSparseLinear.from_bsr(BlockSparseLinear(32, 32, [[1]]).to_bsr(), torch.ones(1)), (r"\[1\]", r"a tensor \[32\] would work")),
+    (lambda: BlockSparseLinear.from_bsr(BlockSparseLinear(32, 32, [[1]]).to_bsr(), True), ("bias is True", r"a tensor \[32\] would work")),
+])  # fmt: skip
+def test_tensors_of_another_shape(make, words):
+    with refused(ValueError, *words):
+        make()
+
+
+def test_a_sparsifier_takes_optimizers_from_a_generator():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64, dtype=torch.float32))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sparsifier = Sparsifier(model, 0.5, 32, end_step=1, every=1, optimizer=(one for one in [optimizer]), leave_small=False)
+    for _ in range(2):
+        model(torch.ones(2, 64)).sum().backward()
+        optimizer.step()
+        sparsifier.step()
+    assert model[0].layout.blocks == 2
+
+
+def test_a_layer_on_meta_moves_to_another_layout():
+    layer = BlockSparseLinear(64, 64, [[1, 1], [1, 1]], device="meta")
+    layer.relayout([[1, 0], [0, 1]])
+    assert layer.layout.blocks == 2 and layer.weight_values.shape == (2, 32, 32)

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import shown
 
 from . import resizing
-from .averages import Lineage, check_averages
+from .averages import Lineage, check_averages, check_averages_in_order
 from .blocks import PresentBlocks, along_outputs, gathered, grid, moved, places_of
 from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
 from .index_tensors import IndexTensors, saved_layout
@@ -65,6 +66,13 @@ class BlockSparseLayer(IndexTensors):
         """[blocks, *block_shape]: the entries of a tensor shaped like the dense weight, at the blocks of the layout."""
         raise NotImplementedError
 
+    def _check_dense(self, dense: Tensor) -> None:
+        """For blocks_of."""
+        if not isinstance(dense, Tensor):
+            raise TypeError(f"the dense weight is {shown(dense)}; a tensor {list(self.dense_shape)} would work")
+        if tuple(dense.shape) != tuple(self.dense_shape):
+            raise ValueError(f"a tensor of the shape {list(dense.shape)}; that of the dense weight, {list(self.dense_shape)}, would work")
+
     def present_taps(self) -> Tensor | None:
         """bool [blocks of the layout, taps], on the cpu: which taps of `weight_values` each block has; None: all."""
         return None
@@ -94,7 +102,9 @@ class BlockSparseLayer(IndexTensors):
 
     def of_outputs(self, numbers: Tensor) -> Tensor:
         """numbers [output features] in the shape in which they multiply `weight_values`."""
-        room = self.layout.shape[self.OUTPUTS] * self.block[self.OUTPUTS]
+        room, outputs = self.layout.shape[self.OUTPUTS] * self.block[self.OUTPUTS], self.weight_shape[self.OUTPUTS]
+        if tuple(numbers.shape) != (outputs,):
+            raise ValueError(f"numbers of the shape {list(numbers.shape)}; [{outputs}], one for each output feature, would work")
         whole = torch.nn.functional.pad(numbers, (0, room - numbers.shape[0]))
         return self._in_slots(along_outputs(whole, self.output_blocks(), self.OUTPUTS, self._used_values()))
 
@@ -112,6 +122,7 @@ class BlockSparseLayer(IndexTensors):
         bias = None if bias_features is None else torch.nn.Parameter(torch.empty(bias_features, device=device, dtype=dtype))
         self.register_parameter("bias", bias)
         self._lineage = Lineage()
+        self._lineage.members.add(self)
         self._take(layout, self._slots_of(layout))
         self.reset_parameters()
 
@@ -261,6 +272,7 @@ class BlockSparseLayer(IndexTensors):
         """Moves the blocks to the first slots, as they are without max_blocks."""
         if self._slots is not None and not self._slots.are_in_order:
             self.check_move(self.layout)
+            check_averages_in_order(self)
             slots = Slots.in_order(self.layout, self._room(self.layout))
             self._resize(gathered(self.weight_values, torch.from_numpy(slots.origin(self._slots))), self.layout, slots)
 
@@ -268,6 +280,10 @@ class BlockSparseLayer(IndexTensors):
     def gather(tensor: Tensor, origin: Tensor) -> Tensor:
         """The blocks of `tensor` [blocks, …] in their new order: `origin` is what relayout returned."""
         return gathered(tensor, origin)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._lineage.members.add(self)
 
     # ---- saved state ----
 

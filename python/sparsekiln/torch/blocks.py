@@ -122,10 +122,9 @@ def moved(old: "sparsekiln.Layout", new: "sparsekiln.Layout") -> Tensor:
 
 def gathered(values: Tensor, origin: Tensor, room: int | None = None) -> Tensor:
     """The blocks of `values` that `origin` (see moved) names; zeros for new ones, and after them up to `room` blocks."""
-    origin = origin.to(values.device)
     result = values.new_zeros((origin.numel() if room is None else room, *values.shape[1:]))
-    kept = (origin >= 0).nonzero().flatten()
-    result[kept] = values[origin[kept]]
+    kept = (origin >= 0).nonzero().flatten()  # where `origin` is: values may be on meta
+    result[kept.to(values.device)] = values[origin[kept].to(values.device)]
     return result
 
 

@@ -119,7 +119,7 @@ def numbers(name: str, given: Any, dimensions: int, least: int) -> Numbers:
     several = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,) * dimensions
     if len(several) != dimensions or any(not hasattr(one, "__index__") or one < least for one in several):
         tuples = f", or a tuple of {dimensions} of them" if dimensions > 1 else ""
-        raise ValueError(f"{name}={given!r}; a whole number of {least} or more{tuples} would work")
+        raise ValueError(f"{name}={shown(given)}; a whole number of {least} or more{tuples} would work")
     return tuple(map(operator.index, several))
 
 

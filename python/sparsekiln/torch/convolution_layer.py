@@ -120,6 +120,7 @@ class ConvolutionLayer(MaskedLayer):
 
     def blocks_of(self, dense: Tensor) -> Tensor:
         """[blocks, taps, *block] of dense [rows, columns / groups, *kernel_size]; zeros where a block lacks a tap."""
+        self._check_dense(dense)
         return self._of_mask(blocks_of_dense(dense, self.layout, self.groups, self.block))
 
     def dense_weight(self) -> Tensor:

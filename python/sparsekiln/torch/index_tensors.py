@@ -173,9 +173,7 @@ class IndexTensors(torch.nn.Module):
 
     def __setstate__(self, state: Any) -> None:  # copies and pickles
         super().__setstate__(state)
-        buffers = self._index_buffers()
-        if len(buffers) == len(self._known) and all(one is known for one, known in zip(buffers, self._known)):
-            self._know_indices()
+        self._known = ()  # what the original's hold is not known: they are read before they are next used
 
 
 def saved_layout(state: Mapping[str, Tensor], prefix: str, cols: int) -> tuple["sparsekiln.Layout", Slots]:

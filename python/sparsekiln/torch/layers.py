@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import flag, integer
+from sparsekiln._arguments import flag, integer, shown
 
 from . import init
 from .block_sparse_layer import BlockSparseLayer
@@ -77,6 +77,10 @@ class BlockSparseLinear(BlockSparseLayer):
         tensor = tensor.detach()
         out_features, in_features = tensor.shape
         values = tensor.values()
+        if bias is not None:
+            if not isinstance(bias, Tensor) or tuple(bias.shape) != (out_features,):
+                given = f"of the shape {list(bias.shape)}" if isinstance(bias, Tensor) else shown(bias)
+                raise ValueError(f"the bias is {given}; a tensor [{out_features}] would work")
         layer = cls(
             in_features, out_features, sparsekiln.Layout(tensor), tuple(values.shape[1:]), bias is not None, activation,
             values.device, values.dtype, max_blocks,
@@ -103,6 +107,7 @@ class BlockSparseLinear(BlockSparseLayer):
 
     def blocks_of(self, dense: Tensor) -> Tensor:
         """[blocks, block_out, block_in] of dense [out, in]."""
+        self._check_dense(dense)
         self._check_for_use()
         rows, columns = (places.to(dense.device) for places in places_of(self.layout))
         return in_blocks(dense, self.block)[rows, columns].contiguous()

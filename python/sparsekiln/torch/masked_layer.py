@@ -1,5 +1,6 @@
 """A layer of blocks with several taps, of which a mask may take some from all blocks or from each."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class MaskedLayer(BlockSparseLayer):
 
     @property
     def taps(self) -> int:
-        return int(np.prod(self.kernel_size)) if self._mask is None else self._mask.numbers.size
+        return math.prod(self.kernel_size) if self._mask is None else self._mask.numbers.size
 
     @property
     def _taps(self) -> str:

@@ -109,7 +109,7 @@ Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 def each_of(optimizers: Optimizers) -> Sequence[torch.optim.Optimizer]:
     if optimizers is None:
         return ()
-    each = (optimizers,) if isinstance(optimizers, torch.optim.Optimizer) or not isinstance(optimizers, Iterable) else tuple(optimizers)
+    each = (optimizers,) if isinstance(optimizers, (torch.optim.Optimizer, str)) or not isinstance(optimizers, Iterable) else tuple(optimizers)
     for one in each:
         if not hasattr(one, "param_groups"):
             raise TypeError(f"the optimizer is {shown(one)}; one of torch.optim, or several, would work")

@@ -20,6 +20,7 @@ from .partition import Numbers, Partition, Side
 from .products import ACTIVATIONS
 from .rank_entries import RankEntries
 from .resizing import Optimizers
+from .weight_tools import ComputedWeight
 
 Tensor = torch.Tensor
 
@@ -175,7 +176,11 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
 
     @property
     def weight(self) -> Tensor:
-        self._refuse("the weight as one tensor")
+        """What the whole weight is like; its elements are refused."""
+        if torch.compiler.is_compiling():
+            self._refuse("the weight as one tensor")
+        out, into = self.whole_features
+        return ComputedWeight((out, into), self.weight_values, self.weight_values.requires_grad, self.to_bsr, True)
 
     def reset_parameters(self) -> None:
         self._refuse("an initialiser")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import flag, integer, real
+from sparsekiln._arguments import flag, integer, real, shown
 
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import checked_scores, largest, number_at, parse_block, row_of
@@ -71,6 +71,8 @@ class Sparsifier:
         fixed_shapes: bool = False,
     ) -> None:
         begin_step, end_step, every = integer("begin_step", begin_step), integer("end_step", end_step), integer("every", every)
+        if not isinstance(model, torch.nn.Module):
+            raise TypeError(f"the model is {shown(model)}; a torch.nn.Module would work")
         check_scoring(scores)
         fixed_shapes = flag("fixed_shapes", fixed_shapes)
         initial_density = real("initial_density", initial_density)
@@ -82,7 +84,7 @@ class Sparsifier:
             raise ValueError(f"an initial_density of {initial_density}; it is a fraction of the blocks, above 0 and up to 1")
         self.begin_step, self.end_step, self.every = begin_step, end_step, every
         self.initial_density = initial_density
-        self.optimizer = optimizer
+        self.optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) or optimizer is None else tuple(each_of(optimizer))
         self.steps = 0  #: how often step() was called
         self._scores = scores
         self._layers: dict[str, BlockSparseLayer] = {}

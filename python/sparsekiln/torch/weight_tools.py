@@ -46,12 +46,14 @@ def computed_weight(layer: Any, dense: Callable[[], Tensor], bsr: Callable[[], T
     """The weight of a layer, from functions that compute it: a ComputedWeight, or the dense tensor where PyTorch traces or transforms,
     which leaves out what nothing reads."""
     observed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
-    if observed or torch._C._functorch.peek_interpreter_stack() is not None or type(layer.weight_values) not in _ORDINARY:
+    if observed or torch._C._functorch.peek_interpreter_stack() is not None or not _is_ordinary(layer.weight_values):
         return dense()
     return ComputedWeight(layer.dense_shape, layer.weight_values, layer.weight_values.requires_grad, bsr or dense, bsr is not None)
 
 
-_ORDINARY = (Tensor, torch.nn.Parameter)
+def _is_ordinary(tensor: Tensor) -> bool:
+    """Whether it has elements, of this process or, as a DTensor, of several."""
+    return type(tensor) in (Tensor, torch.nn.Parameter) or type(tensor).__name__ == "DTensor"
 
 
 class ComputedWeight(Tensor):
@@ -86,7 +88,8 @@ class ComputedWeight(Tensor):
                 return torch.sparse_bsr if args[0]._is_bsr else torch.strided
             if function == Tensor.data.__get__ and not args[0]._is_bsr:  # of which a write would be lost as well
                 return ComputedWeight(args[0].shape, args[0], False, lambda: _computed(args[0]).detach(), False)
-            if _writes(function) and isinstance(args[0], ComputedWeight) and not args[0]._is_bsr:
+            written = args[0] if args else (kwargs or {}).get("tensor")  # torch.nn.init has names
+            if _writes(function) and isinstance(written, ComputedWeight) and not written._is_bsr:
                 raise TypeError(
                     "the weight of a block-sparse layer is computed from its parameter, and this would write to a copy; "
                     "write to `weight_values` [blocks, …], or to blocks of a dense weight by layer.blocks_of"
