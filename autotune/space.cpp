@@ -97,6 +97,12 @@ const char* broken(std::span<const Constraint> constraints, const Case& one) {
   return nullptr;
 }
 
+std::span<const ClusterShape> clusters_of(const SearchAxes& axes) {
+  static constexpr ClusterShape kNone[] = {{1, 1}};
+  if (axes.clusters.size() == 0) return kNone;
+  return {axes.clusters.begin(), axes.clusters.size()};
+}
+
 void each(Variant variant, const SearchAxes& axes, const auto& use) {
   Config config;
   config.variant = variant;
@@ -108,7 +114,7 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
             for (const ItemTiles& tiles : axes.tiles)
               for (const std::int32_t stages : axes.stages)
                 for (const std::int32_t split : axes.split)
-                  for (const ClusterShape& cluster : axes.clusters) {
+                  for (const ClusterShape& cluster : clusters_of(axes)) {
                     config.operand_a = operand_a;
                     config.table = table;
                     config.tile_n = tile_n;

@@ -34,7 +34,9 @@ struct SearchAxes {
   std::initializer_list<ItemTiles> tiles;
   std::initializer_list<TableForm> table;
   std::initializer_list<OperandA> operand_a;
-  std::initializer_list<ClusterShape> clusters = {{1, 1}};
+  /// Empty: no clusters. Not a list of one as the default: the array of a default member's list need not live
+  /// as long as a constant that has it (CWG 1815), and does not with clang.
+  std::initializer_list<ClusterShape> clusters = {};
 };
 
 /// For one kind of problem: Computed is Spmm or Sddmm.
