@@ -7,6 +7,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from sparsekiln._arguments import shown
+
 Numbers = tuple[int, ...]
 
 
