@@ -505,7 +505,7 @@ def _refusals():
         lambda: sharded.relayout(sharded.layout),
         sharded.to_dense,
         sharded.to_bsr,
-        lambda: sharded.weight,
+        lambda: sharded.weight + 0,
         sharded.reset_parameters,
         lambda: init.kaiming_uniform_(sharded),
     ):
