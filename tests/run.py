@@ -51,16 +51,16 @@ def tests_of(build: pathlib.Path, only: str) -> list[dict]:
 def run_meson(build: pathlib.Path, tests: list[dict], environment: dict, full: bool) -> dict[str, dict]:
     """What Meson says of each test that it ran, by the test's name. It shows how far it is."""
     logs = build / "meson-logs"
-    for old in logs.glob("testlog*"):
+    for old in logs.glob("counted*"):
         old.unlink()
     width = min(4, os.cpu_count() or 1)
     subprocess.run(
-        ["meson", "test", "-C", build, "--no-rebuild", f"--num-processes={width}",
+        ["meson", "test", "-C", build, "--no-rebuild", f"--num-processes={width}", "--logbase=counted",
          f"--timeout-multiplier={_FULL_FACTOR if full else 1}", *(test["name"] for test in tests)],
         # Unless it is set, Meson has freed memory overwritten, which costs time in every test.
         env={"PYTHONUNBUFFERED": "1", "MALLOC_PERTURB_": "0", **environment},
     )  # fmt: skip
-    said = [json.loads(line) for log in logs.glob("testlog*.json") for line in log.read_text().splitlines()]
+    said = [json.loads(line) for log in logs.glob("counted*.json") for line in log.read_text().splitlines()]
     names = {test["name"] for test in tests}
     return {name: one for one in said for name in names if one["name"] == name or one["name"].endswith(f" / {name}")}
 
