@@ -241,3 +241,14 @@ def test_a_layer_on_meta_moves_to_another_layout():
     layer = BlockSparseLinear(64, 64, [[1, 1], [1, 1]], device="meta")
     layer.relayout([[1, 0], [0, 1]])
     assert layer.layout.blocks == 2 and layer.weight_values.shape == (2, 32, 32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
+def test_index_tensors_of_another_type_are_refused_by_operators_and_by_their_fakes(dtype):
+    values, crow, col = torch.ones(1, 32, 32), torch.tensor([0, 1]), torch.tensor([0])
+    wrong = (crow.to(dtype), col), (crow, col.to(dtype))
+    for device in ("cpu", "meta"):
+        for one in wrong:
+            with refused(ValueError, "_indices is", "of int32 or int64"):
+                x, w = torch.ones(2, 32, device=device), values.to(device)
+                torch.ops.sparsekiln.linear(x, w, None, *(part.to(device) for part in one), 32, 32, "none")

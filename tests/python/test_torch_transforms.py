@@ -250,3 +250,14 @@ def test_the_flop_counter_counts_present_blocks(activation, max_blocks):
     with FlopCounterMode(display=False) as both:
         layer(x).sum().backward()
     assert (forward.get_total_flops(), both.get_total_flops()) == (once, 3 * once) and y.shape == (7, 64)
+
+
+@pytest.mark.parametrize("make, shape", [
+    (lambda: BlockSparseLinear(64, 64, [[1, 0], [1, 1]]), (0, 3, 64)),
+    (lambda: BlockSparseConv2d(32, 32, 3, layout=[[1]]), (0, 1, 32, 5, 5)),
+])  # fmt: skip
+def test_results_of_no_entries_have_gradients_of_zeros(make, shape):
+    layer = make()
+    torch.func.vmap(layer)(torch.randn(shape)).sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.grad is not None and not parameter.grad.any()

@@ -59,7 +59,10 @@ def check_blocks(values: Tensor, crow: Tensor, col: Tensor, blocks: int, in_feat
 
 
 def check_indices(crow: Tensor, col: Tensor, block_out: int, out_features: int, blocks: int) -> None:
-    """Shapes of BSR index tensors."""
+    """Shapes and types of BSR index tensors."""
+    for name, indices in (("crow_indices", crow), ("col_indices", col)):
+        if indices.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"{name} is {tuple(indices.shape)} of {indices.dtype}; BSR index tensors are 1-D of int32 or int64")
     rows = blocks_for(out_features, block_out)
     if crow.dim() != 1 or crow.shape[0] != rows + 1:
         raise ValueError(

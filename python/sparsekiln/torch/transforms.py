@@ -64,8 +64,11 @@ def _of_no_entries(operator: Callable, dims: tuple, arguments: tuple) -> tuple:
         return one.new_empty([size for axis, size in enumerate(one.shape) if axis != dim], device="meta")
 
     results = operator(*map(like_an_entry, arguments, dims))
+    # They depend on what they are made of, as those of PyTorch's layers do: its gradients are zeros.
+    made_of = [one.sum() * 0 for one in arguments if isinstance(one, Tensor) and one.requires_grad]
     of_none = tuple(
-        torch.empty((0, *one.shape), dtype=one.dtype, device=device) for one in (results if isinstance(results, tuple) else (results,))
+        sum((one.to(result.dtype) for one in made_of), torch.empty((0, *result.shape), dtype=result.dtype, device=device))
+        for result in (results if isinstance(results, tuple) else (results,))
     )
     return (of_none, (0,) * len(of_none)) if isinstance(results, tuple) else (of_none[0], 0)
 
