@@ -17,7 +17,7 @@ namespace sparsekiln {
 /// code has not their kernels.
 void set_resources(Binary& binary);
 
-/// What is wrong with the numbers of a Binary that was stored for these, for people; empty where nothing is.
+/// Says in a sentence which number of a Binary that was stored for these is wrong; empty if all are right.
 /// All that a launcher believes of it, apart from the machine code itself, is made again and compared.
 [[nodiscard]] std::string wrong_numbers(const Binary& stored, const Problem& problem, const Target& target,
                                         const Plan& plan);

@@ -24,8 +24,8 @@ struct PlannedEntry {
   std::optional<LayoutData> data;    ///< null: the layout is attached
 };
 
-/// Those of a plan, before any code is written. schedules[i] belongs to plan[i]; for an attached plan there
-/// are none.
+/// The entries of a plan, before any code is written. schedules[i] belongs to plan[i]; for an attached plan
+/// there are none.
 [[nodiscard]] std::vector<PlannedEntry> planned_entries(const Spmm& problem, const Target& target,
                                                         const Plan& plan,
                                                         const std::vector<Schedule>& schedules);
