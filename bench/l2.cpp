@@ -18,6 +18,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/convolution.h>
@@ -282,8 +284,9 @@ int run_program(bench::CommandLine& line) {
   const Target target = Target::parse(line.take("--target").value_or("h100"));
   const double megabytes = std::stod(line.take("--l2-mb").value_or("50"));
   const std::optional<std::string> pinned = line.take("--config");
-  if (line.rest().size() != 2) {
-    write_message("l2 takes one layout\n");
+  if (line.rest().size() != 2 || line.rest()[1].starts_with("--")) {
+    write_message(
+        fmt::format("l2 takes one layout; given {}\n", fmt::join(line.rest() | std::views::drop(1), " ")));
     return 2;
   }
   problem.layout = Layout::load(line.rest()[1]);

@@ -5,6 +5,7 @@ import torch
 
 from sparsekiln.torch import BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, normalised_products, small_world_steps
 from sparsekiln.torch.lstm_steps import GATES
+from sparsekiln.torch.memory import large_empty
 from sparsekiln.torch.products import run
 
 _EPSILON = 1e-6
@@ -86,7 +87,8 @@ class SmallWorldKernels:
         )  # fmt: skip
         self.steps, self.n = steps, n
         x = torch.randn(n, units)
-        self.kept = small_world_steps.memory(x, x, len(ours.internal), 1, n, units)
+        shapes = small_world_steps.shapes_of_kept(x, x, len(ours.internal), 1, n, units)
+        self.kept = small_world_steps.Kept(*(large_empty(*one) for one in shapes))
         self.h, self.c, self.m, self.a, self.dh, self.dc, self.dm, self.da = (torch.randn(n, units) for _ in range(8))
         self.dz, self.dz_of_gates = torch.randn(len(ours.internal), n, units), torch.randn(n, GATES * units)
         parts = normalised_products.parts(n, x.device)

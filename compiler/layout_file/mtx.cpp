@@ -19,9 +19,8 @@
 // comment = "%" …
 // sizes   = rows columns [entries]        entries: in coordinate files
 // entry   = row column value              in coordinate files; counted from 1
-//         | value                         in array files, column by column: of a matrix that is not general
-//         the
-//                                         lower triangle, of a skew-symmetric one without the diagonal
+//         | value                         in array files, column by column: where a matrix is not general, of
+//                                         its lower triangle, without the diagonal if it is skew-symmetric
 // value   = nothing, an integer, a number or two numbers, by the field
 
 namespace sparsekiln::layout_file {
@@ -99,8 +98,8 @@ Sizes read_sizes(LineReader& lines, const MtxBanner& banner) {
         read_integer(lines, *line, "entries", 0, sizes.rows == 0 || sizes.cols == 0 ? 0 : Layout::kMaxBlocks);
   expect_end(lines, *line);
   if (banner.symmetry != Symmetry::general && sizes.rows != sizes.cols)
-    lines.refuse(fmt::format("a symmetric matrix is square, this one has {} rows and {} columns", sizes.rows,
-                             sizes.cols));
+    lines.refuse(fmt::format("a {} matrix is square, this one has {} rows and {} columns",
+                             name_of(banner.symmetry), sizes.rows, sizes.cols));
   return sizes;
 }
 

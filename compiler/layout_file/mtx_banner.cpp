@@ -1,5 +1,6 @@
 #include "compiler/layout_file/mtx_banner.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <string>
@@ -64,6 +65,10 @@ Value read_choice(const LineReader& lines, std::string_view& rest, std::string_v
 }
 
 }  // namespace
+
+std::string_view name_of(Symmetry symmetry) {
+  return std::ranges::find(kSymmetries, symmetry, &Choice<Symmetry>::value)->name;
+}
 
 MtxBanner read_mtx_banner(LineReader& lines) {
   std::string_view rest = lines.next().value_or("");

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "compiler/layout_file/line_reader.h"
 
 namespace sparsekiln::layout_file {
@@ -14,6 +16,9 @@ struct MtxBanner {
   Field field = Field::pattern;
   Symmetry symmetry = Symmetry::general;
 };
+
+/// As the banner spells it.
+[[nodiscard]] std::string_view name_of(MtxBanner::Symmetry symmetry);
 
 /// Reads the first line. Throws `invalid_argument` where a word is none of those that are possible there, or
 /// where they contradict each other.

@@ -45,12 +45,18 @@ def share_of_caller(before: str = "", kernel: str = _CORE, named: str = "", **va
     return float(done.stdout)
 
 
+def others_take_part(**how: str) -> bool:
+    """Whether the calling thread does less than it does alone. Where the processors have other work, the other threads may get none for a
+    while, so it is tried again."""
+    return any(share_of_caller(**how) < 0.9 for _ in range(4))
+
+
 several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the process may run on one processor alone")
 
 
 @several
 def test_all_processors_take_part_if_nothing_is_said():
-    assert share_of_caller() < 0.9
+    assert others_take_part()
 
 
 @pytest.mark.parametrize("how", [
@@ -69,7 +75,7 @@ def test_one_thread_is_the_calling_one(how):
     {"SPARSEKILN_THREADS": "many"},
 ])  # fmt: skip
 def test_what_is_said_more_closely_goes_first(how):
-    assert share_of_caller(**how) < 0.9
+    assert others_take_part(**how)
 
 
 @several
@@ -79,7 +85,7 @@ def test_layers_take_as_many_threads_as_pytorch(policy):
     load = "import torch; from sparsekiln.torch import BlockSparseLinear; torch.set_num_threads({})"
     share = lambda before: share_of_caller(before, _TORCH, OMP_WAIT_POLICY=policy)
     assert share(load.format(1)) > 0.95
-    assert share(load.format(2)) < 0.9
+    assert others_take_part(before=load.format(2), kernel=_TORCH, OMP_WAIT_POLICY=policy)
     if policy == "passive":  # else another thread of PyTorch, which made the layer, spins
         assert share(load.format(2) + "; sk.set_threads(1)") > 0.95
 

@@ -1,6 +1,7 @@
 """Averages of models, and whatever else writes to all buffers of a layer or reads them, leave layouts as they are."""
 
 import copy
+import gc
 import pickle
 
 import pytest
@@ -92,6 +93,66 @@ def test_whatever_reads_index_tensors_after_an_average_finds_the_layout(read):
         assert torch.equal(getattr(layer, read)().to_dense() if read == "to_bsr" else layer.to_dense(), expected)
     if read != "blocks_of":
         assert torch.equal(layer.crow_indices, model.crow_indices) and torch.equal(layer.col_indices, model.col_indices)
+
+
+@pytest.mark.parametrize("kind", ["linear", "room", "convolution"])
+@pytest.mark.parametrize("read", ["dense", "weight"])
+@pytest.mark.parametrize("how", ["compile", "export", "strict export"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_traced_code_reads_the_layout_after_an_average(kind, read, how, moved):
+    class Reading(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = LAYERS[kind][0]()
+
+        def forward(self):
+            if read == "dense":
+                return self.layer.dense_weight() if kind == "convolution" else self.layer.to_dense()
+            dense = self.layer.weight
+            return dense.to_dense() if dense.layout != torch.strided else dense
+
+    torch._dynamo.reset()
+    model = Reading()
+    if moved:
+        layer, layout = model.layer, model.layer.layout
+        mask = layout.mask()
+        mask[0, layout.col[0]] = False
+        layer.relayout(sparsekiln.Layout(mask))
+    averaged, expected = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True), model()
+    reading = averaged.module
+    compiled = torch.compile(reading, backend="aot_eager", fullgraph=True) if how == "compile" else None
+    for _ in range(20):
+        averaged.update_parameters(model)
+    assert not torch.equal(reading.layer.crow_indices, model.layer.crow_indices)  # it is as this test is about
+    if how != "compile":
+        compiled = torch.export.export(reading, (), strict=how == "strict export").module()
+    for _ in range(2):
+        torch.testing.assert_close(compiled(), expected)
+        averaged.update_parameters(model)
+        if how != "compile":
+            break  # what was exported has tensors of its own
+
+
+@pytest.mark.parametrize("name", ["crow_indices", "col_indices"])
+def test_what_was_written_to_data_is_not_saved(name):
+    layer = LAYERS["linear"][0]()
+    saved = {key: value.clone() for key, value in layer.state_dict().items()}
+    getattr(layer, name).data.fill_(3)
+    assert torch.equal(layer.state_dict()[name], saved[name])
+
+
+def test_an_average_among_frozen_objects_is_found():
+    model = BlockSparseLinear(64, 64, [[1, 1], [1, 0]])
+    averaged = AveragedModel(model)
+    gc.collect()
+    gc.freeze()
+    try:
+        with pytest.raises(RuntimeError, match="AveragedModel"):
+            model.relayout([[1, 0], [1, 0]])
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+    del averaged
 
 
 def test_an_average_of_states_leaves_the_layout():

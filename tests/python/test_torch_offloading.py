@@ -8,36 +8,17 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import numpy as np  # noqa: E402
 
+from operator_calls import LAYERS, output, recorded_calls  # noqa: E402
+
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import (  # noqa: E402
-    BlockSparseConv1d, BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, BlockSparseLSTM, BlockSparseLSTMCell,
-    SmallWorldLSTM, lstm_cell, normalised_linear, normalised_lstm_cell, sparsify_, weight_norm,
+    BlockSparseConv2d, BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, linear, lstm_cell, matmul, normalised_linear, normalised_lstm_cell,
+    sparsify_,
 )  # fmt: skip
 
 _LAYOUT = sparsekiln.patterns.random(5, 5, 0.5, 1)
 _TAPS = torch.rand(_LAYOUT.blocks, 3, 3, generator=torch.Generator().manual_seed(1)) < 0.7
-_ALL = np.ones((4, 4), bool)
-# A layer, and its input.
-LAYERS = {
-    "linear": (lambda: BlockSparseLinear(80, 72, _LAYOUT, 16, activation="relu"), (3, 80)),
-    "room": (lambda: BlockSparseLinear(80, 80, _LAYOUT, 16, max_blocks=20), (3, 80)),
-    "weight_norm": (lambda: weight_norm(BlockSparseLinear(80, 80, _LAYOUT, 16)), (3, 80)),
-    "convolution": (lambda: BlockSparseConv2d(80, 80, 3, layout=_LAYOUT, block=16), (2, 80, 5, 5)),
-    "pointwise": (lambda: BlockSparseConv1d(80, 80, 1, layout=_LAYOUT, block=16), (2, 80, 5)),
-    "taps of each block": (lambda: BlockSparseConv2d(80, 80, 3, layout=_LAYOUT, block=16, tap_mask=_TAPS), (2, 80, 5, 5)),
-    "edge bias": (lambda: BlockSparseConv2d(80, 80, 3, padding=1, layout=_LAYOUT, block=16, edge_bias=5), (2, 80, 5, 5)),
-    "transposed": (lambda: BlockSparseConvTranspose2d(80, 80, 3, layout=_LAYOUT, block=16), (2, 80, 5, 5)),
-    "lstm": (lambda: BlockSparseLSTM(32, 64, 2, bidirectional=True, layout=_ALL, input_layout=None, block=16), (5, 3, 32)),
-    "lstm of blocks": (lambda: BlockSparseLSTM(64, 64, layout=_ALL, input_layout=_ALL, block=16), (5, 3, 64)),
-    "cell": (lambda: BlockSparseLSTMCell(32, 64, layout=_ALL, block=16), (3, 32)),
-    "small world": (lambda: SmallWorldLSTM(32, 64, block=16, density=0.5), (5, 3, 32)),
-}  # fmt: skip
 EACH = pytest.mark.parametrize("kind", list(LAYERS))
-
-
-def output(layer, x, *state):
-    y = layer(x, *state)
-    return y[0] if isinstance(y, tuple) else y
 
 
 def refused():
@@ -107,27 +88,8 @@ def test_operands_of_functions_on_meta_give_no_result(which):
         normalised_linear(given[0], weight, given[1], given[2], multiplier=given[3])
 
 
-def _calls():
-    """Every operator of the package, as layers and their backward passes call it: its name and its arguments."""
-    calls = {}
-
-    class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if function.namespace == "sparsekiln":
-                calls.setdefault(function._schema.name, (function, args))
-            return function(*args, **(kwargs or {}))
-
-    x, dense = torch.randn(3, 64, requires_grad=True), torch.randn(256, 64).to_sparse_bsr((16, 16))
-    with Recorder():
-        for make, shape in LAYERS.values():
-            output(make(), torch.randn(shape, requires_grad=True)).square().sum().backward()
-        output(BlockSparseLinear(80, 72, _LAYOUT, 16, activation="gelu"), torch.randn(3, 80, requires_grad=True)).sum().backward()
-        normalised_linear(x, dense, multiplier=torch.ones(3, 256), addend=torch.ones(3, 256)).sum().backward()
-    return calls
-
-
 def test_no_operator_gives_memory_that_nothing_has_written():
-    calls = _calls()
+    calls = recorded_calls()
     defined = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("sparsekiln::")}
     assert set(calls) == defined and len(defined) >= 14
     for function, arguments in calls.values():
@@ -145,12 +107,63 @@ def test_no_operator_gives_memory_that_nothing_has_written():
 
 
 def test_all_operands_on_meta_give_a_result_there():
-    for function, arguments in _calls().values():
+    for function, arguments in recorded_calls().values():
         on_meta = torch.utils._pytree.tree_map(lambda one: one.to("meta") if isinstance(one, torch.Tensor) else one, arguments)
         real, results = function(*arguments), function(*on_meta)
         flat = torch.utils._pytree.tree_leaves
         for mine, other in zip(flat(results), flat(real), strict=True):
             assert mine.is_meta and mine.shape == other.shape and mine.dtype == other.dtype
+
+
+@pytest.mark.parametrize("kind, name", [("lstm", "gates.2.input"), ("small world", "multiply"), ("small world", "add")])
+@pytest.mark.parametrize("what", ["weight", "bias"])
+@pytest.mark.parametrize("hook", ["before", "replaced"])
+def test_a_dense_layer_within_one_is_checked_after_hooks_ran(kind, name, what, hook):
+    make, shape = LAYERS[kind]
+    layer = make()
+    dense, x = layer.get_submodule(name), torch.randn(shape)
+    if getattr(dense, what) is None:
+        return
+    values, expected = getattr(dense, what), output(layer, x)
+    setattr(dense, what, torch.nn.Parameter(values.detach().to("meta")))
+    if hook == "before":
+        dense.register_forward_pre_hook(lambda *_: None)
+    else:  # as accelerate does it
+        plain = dense.forward
+        dense.forward = lambda *arguments: plain(*arguments)
+    with refused():
+        output(layer, x)
+    dense.register_forward_pre_hook(lambda *_: setattr(dense, what, values))
+    torch.testing.assert_close(output(layer, x), expected)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, weight: linear(x, weight), lambda x, weight: matmul(x, weight), lambda x, weight: matmul(weight, x),
+    lambda x, weight: matmul(x, weight.t()), lambda x, weight: normalised_linear(x, weight),
+    lambda x, weight: BlockSparseLinear.from_bsr(weight),
+])  # fmt: skip
+def test_block_sparse_tensors_on_meta_are_refused_by_a_sentence(call):
+    weight = torch.randn(64, 64).to_sparse_bsr((16, 16))
+    call(torch.randn(64, 64), weight)
+    with pytest.raises(ValueError, match="on meta, where it has no (blocks|values)"):
+        call(torch.randn(64, 64), weight.to("meta"))
+
+
+def test_an_input_on_meta_is_to_be_loaded():
+    layer = BlockSparseLinear(80, 80, _LAYOUT, 16)
+    for one, x in ((layer, torch.zeros(1, 80, device="meta")), (copy.deepcopy(layer).to("meta"), torch.zeros(1, 80))):
+        with pytest.raises(ValueError, match="must be loaded"):
+            one(x)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: BlockSparseLinear.from_linear(torch.nn.Linear(80, 80, device="meta"), 0.5, 16),
+    lambda: BlockSparseConv2d.from_conv(torch.nn.Conv2d(80, 80, 3, device="meta"), 0.5, 16),
+    lambda: BlockSparseLSTM.from_lstm(torch.nn.LSTM(64, 64, device="meta"), 0.5, 16),
+])  # fmt: skip
+def test_no_blocks_are_chosen_by_values_that_are_not_there(make):
+    with pytest.raises(ValueError, match="on meta.*a layout would work"):
+        make()
 
 
 # ---- offloading ----
@@ -235,6 +248,32 @@ def test_a_layer_that_went_to_meta_comes_back_with_its_layout():
     assert torch.equal(layer(x), expected)
 
 
+@pytest.mark.parametrize("make, shape", [
+    (lambda: BlockSparseLinear(80, 80, _LAYOUT, 16, max_blocks=20), (3, 80)),
+    (lambda: BlockSparseConv2d(80, 80, 3, layout=_LAYOUT, block=16, max_blocks=20), (2, 80, 5, 5)),
+    (lambda: BlockSparseConv2d(80, 80, 3, layout=_LAYOUT, block=16, max_blocks=20, tap_mask=_TAPS), (2, 80, 5, 5)),
+])  # fmt: skip
+def test_slots_of_blocks_between_others_are_kept_on_meta(make, shape):
+    mask = _LAYOUT.mask()
+    mask[tuple(np.argwhere(mask)[0])] = False
+    fewer = sparsekiln.Layout(mask)
+    source, layer, x = make(), make().to("meta"), torch.randn(shape)
+    for one in (source, layer):
+        one.relayout(fewer)
+    assert not source._slots.are_in_order  # it is as this test is about
+    for name, value in source.named_parameters():
+        setattr(layer, name, torch.nn.Parameter(value.detach().clone()))
+    for name, value in source.named_buffers():
+        setattr(layer, name, value.clone())
+    assert torch.equal(layer(x), source(x)) and torch.equal(layer.weight.to_dense(), source.weight.to_dense())
+
+
+def test_a_state_on_meta_is_refused_by_a_sentence():
+    layer = BlockSparseConv2d(80, 80, 3, layout=_LAYOUT, block=16, tap_mask=_TAPS)
+    with pytest.raises(RuntimeError, match="on meta, where it has no values"):
+        layer.load_state_dict({name: value.to("meta") for name, value in layer.state_dict().items()})
+
+
 @EACH
 def test_layers_of_a_device_are_made_there_within_a_context_of_meta(kind):
     make, shape = LAYERS[kind]
@@ -254,5 +293,8 @@ def test_layers_of_a_device_are_made_there_within_a_context_of_meta(kind):
         copied = copy.deepcopy(whole)
         copied.load_state_dict(whole.state_dict())
         assert torch.equal(layer.blocks_of(before).cpu(), layer.blocks_of(before))
+        SmallWorldLSTM(32, 64, block=16, density=0.5, device="cpu")
+        several = torch.stack([before, before]).detach().to_sparse_bsr((16, 16))
+        matmul(torch.zeros(2, 3, 80, device="cpu"), several)
     assert not any(one.is_meta for one in (*sparse.parameters(), *sparse.buffers(), *model.parameters(), *model.buffers()))
     assert torch.equal(output(copied, x), output(whole, x)) and torch.isfinite(sparse(torch.ones(1, 80))).all()

@@ -10,8 +10,11 @@ from dense_layer import make_layer  # noqa: E402
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import (  # noqa: E402
     BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, BlockSparseLSTM, BlockSparseLSTMCell, SmallWorldLSTM, Sparsifier,
-    batched_linear, init, linear, sparsify_,
+    batched_linear, fuse_conv_bn_, init, linear, lstm_cell, normalised_linear, normalised_lstm_cell, sparsify_,
 )  # fmt: skip
+
+_BSR = torch.eye(32).to_sparse_bsr((32, 32))
+_FOUR = torch.ones(128, 32).to_sparse_bsr((32, 32))
 
 
 def refused(error, *words):
@@ -199,6 +202,21 @@ def test_an_input_beyond_the_largest_in_a_compiled_graph(dynamic):
     (lambda: Sparsifier(torch.nn.Sequential(torch.nn.Linear(64, 64)), 0.5, end_step=10, optimizer="adam"), ("optimizer is 'adam'", "torch.optim")),
     (lambda: BlockSparseLinear(32, 32, [[1]]).blocks_of(3), ("dense weight is 3", "a tensor .32, 32. would work")),
     (lambda: torch.nn.init.normal_(BlockSparseConv2d(32, 32, 3, layout=[[1]]).weight), ("would write to a copy", "weight_values")),
+    (lambda: init.kaiming_uniform_(torch.ones(1, 32, 32)), ("a Tensor", "block-sparse layers are taken here")),
+    (lambda: init.fan_in(torch.nn.Linear(32, 32)), ("a Linear", "block-sparse layers are taken here")),
+    (lambda: init.fan_out(torch.nn.Linear(32, 32)), ("a Linear", "block-sparse layers are taken here")),
+    (lambda: fuse_conv_bn_(None), ("model is None", "a torch.nn.Module would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]], dtype=[torch.float32]), ("a weight of .torch.float32.", "there are kernels for")),
+    (lambda: BlockSparseLSTM(32, 32, proj_size=np.ones(2), layout=[[1]]), ("proj_size is array", "an integer would work")),
+    (lambda: linear(torch.ones(2, 32), _BSR, bias=[0.0] * 32), ("bias is ", "a tensor would work")),
+    (lambda: linear(np.ones((2, 32)), _BSR), ("input is array", "a tensor would work")),
+    (lambda: normalised_linear(np.ones((2, 32)), _BSR), ("input is array", "a tensor would work")),
+    (lambda: normalised_linear(torch.ones(2, 32), _BSR, gain=1.0), ("gain is 1.0", "a tensor would work")),
+    (lambda: lstm_cell(None, torch.ones(2, 32), torch.ones(2, 32), _FOUR), ("projection is None", "a tensor would work")),
+    (lambda: lstm_cell(torch.ones(2, 128), torch.ones(2, 32), 3, _FOUR), ("c is 3", "a tensor would work")),
+    (lambda: normalised_lstm_cell(torch.ones(2, 32), None, _FOUR), ("c is None", "a tensor would work")),
+    (lambda: batched_linear(torch.ones(1, 2, 32), [1], sparsekiln.Layout([[1]])), ("weight_values is .1", "a tensor would work")),
+    (lambda: BlockSparseLinear.gather([1], torch.zeros(1)), ("tensor is .1", "a tensor would work")),
 ])  # fmt: skip
 def test_arguments_of_another_type(make, words):
     with refused(TypeError, *words):
@@ -220,6 +238,9 @@ def test_integers_of_numpy_are_integers():
     (lambda: BlockSparseLinear(32, 32, [[1]]).of_outputs(torch.ones(16)), (r"\[16\]", r"\[32\], one for each output feature")),
     (lambda: BlockSparseLinear.from_bsr(BlockSparseLinear(32, 32, [[1]]).to_bsr(), torch.ones(1)), (r"\[1\]", r"a tensor \[32\] would work")),
     (lambda: BlockSparseLinear.from_bsr(BlockSparseLinear(32, 32, [[1]]).to_bsr(), True), ("bias is True", r"a tensor \[32\] would work")),
+    (lambda: BlockSparseLinear(32, 32, [[1]], activation=np.ones(300)), ("there is no activation array", "there are None, ")),
+    (lambda: BlockSparseConv2d(32, 32, 3, layout=[[1]], padding_mode=np.ones(3)), ("padding_mode of array", "pad with 'zeros'")),
+    (lambda: batched_linear(torch.ones(1, 2, 32), torch.ones(32, 32), sparsekiln.Layout([[1]])), (r"\(32, 32\)", "block_out, block_in. would work")),
 ])  # fmt: skip
 def test_tensors_of_another_shape(make, words):
     with refused(ValueError, *words):

@@ -280,6 +280,24 @@ def test_an_optimizer_of_another_model_is_refused():
         Sparsifier(network(), 0.5, 16, end_step=1, optimizer=torch.optim.Adam(network().parameters()))
 
 
+def test_an_optimizer_of_another_model_is_refused_when_it_is_assigned():
+    model, other = torch.nn.Sequential(torch.nn.Linear(64, 64)), torch.nn.Linear(64, 64)
+    sparsifier = Sparsifier(model, 0.5, 16, end_step=2)
+    for wrong in (torch.optim.SGD(other.parameters(), 0.1), [torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)]):
+        with pytest.raises(ValueError, match="none of the parameters of the model"):
+            sparsifier.optimizer = wrong
+    sparsifier.optimizer = right = torch.optim.SGD(model.parameters(), 0.1)
+    assert sparsifier.optimizer is right
+
+
+def test_layers_that_share_a_parameter_are_refused():
+    first, second = (BlockSparseLinear(64, 64, [[1, 1], [1, 1]]) for _ in range(2))
+    second.weight_values = first.weight_values
+    with pytest.raises(ValueError, match="0 and 1 share their weight_values"):
+        Sparsifier(torch.nn.Sequential(first, second), 0.5, end_step=2)
+    Sparsifier(torch.nn.Sequential(first, first), 0.5, end_step=2)
+
+
 def test_an_optimizer_whose_state_has_no_blocks_is_refused_and_nothing_is_replaced():
     model = network()
     optimizer = torch.optim.Adafactor(model.parameters())

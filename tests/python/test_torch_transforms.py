@@ -10,7 +10,10 @@ import torch.nn.utils.prune  # noqa: E402
 from dense_layer import FUNCTIONS, blocks_of, make_layer  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear  # noqa: E402
+from sparsekiln.torch import (  # noqa: E402
+    BlockSparseConv2d, BlockSparseConvTranspose2d, BlockSparseLinear, BlockSparseLSTM, BlockSparseLSTMCell, SmallWorldLSTM, lstm_cell,
+    normalised_linear, normalised_lstm_cell,
+)  # fmt: skip
 
 prune, parametrizations = torch.nn.utils.prune, torch.nn.utils.parametrizations
 _ACTIVATIONS = [None, "relu", "gelu"]
@@ -132,6 +135,40 @@ def test_a_batch_of_no_batches(make):
         assert torch.func.vmap(layer)(torch.randn(size, n, *shape)).shape == (size, n, *several.shape[2:])
     with torch.no_grad():
         assert torch.func.vmap(layer)(torch.randn(0, 3, *shape)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("make, shape", [
+    (lambda: BlockSparseLSTM(32, 64, 2, layout=_GRID, block=16), (5, 3, 32)),
+    (lambda: BlockSparseLSTM(64, 64, bidirectional=True, layout=_GRID, input_layout=_GRID, block=16), (5, 3, 64)),
+    (lambda: BlockSparseLSTMCell(32, 64, layout=_GRID, block=16), (3, 32)),
+    (lambda: SmallWorldLSTM(32, 64, block=16, density=0.5), (5, 3, 32)),
+])  # fmt: skip
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_batch_of_sequences(make, shape, dim):
+    layer, x = make(), torch.randn(3, *shape)
+    expected = [layer(one) for one in x]
+    y, state = torch.func.vmap(layer, dim)(x.movedim(0, dim))
+    for mine, theirs in zip((y, *(state if isinstance(state, tuple) else (state,))), zip(*(_flat(one) for one in expected))):
+        same(mine, torch.stack(theirs))
+    ours = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+    theirs = torch.autograd.grad(sum(one[0].square().sum() for one in expected), list(layer.parameters()))
+    for mine, other in zip(ours, theirs):
+        same(mine, other)
+    assert torch.func.vmap(layer)(torch.randn(0, *shape))[0].shape == (0, *y.shape[1:])
+
+
+def _flat(result):
+    y, state = result
+    return (y, *(state if isinstance(state, tuple) else (state,)))
+
+
+def test_a_batch_of_normalised_products():
+    weight, x, c = torch.randn(256, 64).to_sparse_bsr((16, 16)), torch.randn(4, 3, 64, requires_grad=True), torch.randn(3, 64)
+    for call in (lambda x: normalised_linear(x, weight, activation="relu"), lambda x: normalised_lstm_cell(x, c, weight)[0],
+                 lambda x: lstm_cell(torch.ones(3, 256), x, c, weight)[0]):  # fmt: skip
+        together, apart = torch.func.vmap(call)(x), torch.stack([call(one) for one in x])
+        same(together, apart)
+        same(*(torch.autograd.grad(one.square().sum(), x)[0] for one in (together, apart)))
 
 
 def test_room_for_blocks_under_transforms():

@@ -28,7 +28,14 @@ class Lineage:
 
 def objects_of(kind: type) -> list[Any]:
     """All objects of a class, and of its subclasses, that there are."""
-    return [one for one in gc.get_objects() if kind in type(one).__mro__]  # isinstance would ask proxies
+    frozen = gc.get_freeze_count() > 0
+    if frozen:  # which gc does not tell
+        gc.unfreeze()
+    try:
+        return [one for one in gc.get_objects() if kind in type(one).__mro__]  # isinstance would ask proxies
+    finally:
+        if frozen:
+            gc.freeze()
 
 
 def check_averages(layer: Any, layout: "sparsekiln.Layout") -> None:
@@ -37,7 +44,6 @@ def check_averages(layer: Any, layout: "sparsekiln.Layout") -> None:
     It does not if blocks keep their slots, which they do in a layer with max_blocks from which some are taken away, nor if the copy
     has moved to the same layout before.
     """
-
 
     def mixes(copy: Any) -> bool:
         keeps = copy._slots is not None and layer._slots is not None and copy._slots.has_all_of(layer._slots.moved(layout))

@@ -15,7 +15,8 @@ from .blocks import PresentBlocks, along_outputs, gathered, grid, moved, places_
 from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
 from .index_tensors import IndexTensors, saved_layout
 from .kernels import DTYPES
-from .operands import blocks_for
+from .operands import blocks_for, check_tensor
+from .settled_indices import settled
 from .slots import Slots
 from .weight_tools import Parametrizations
 
@@ -114,8 +115,8 @@ class BlockSparseLayer(IndexTensors):
     def _make_weight(self, layout: Any, bias_features: int | None, device: Any, dtype: torch.dtype | None) -> None:
         """Makes parameters and buffers, when all else of the layer is there. None for no bias."""
         dtype = torch.get_default_dtype() if dtype is None else dtype
-        if dtype not in DTYPES:
-            raise TypeError(f"a weight of {dtype}; there are kernels for {', '.join(map(str, DTYPES))}")
+        if not isinstance(dtype, torch.dtype) or dtype not in DTYPES:
+            raise TypeError(f"a weight of {shown(dtype)}; there are kernels for {', '.join(map(str, DTYPES))}")
         layout = self._fitting(layout)
         shape = (self._room(layout), *self.block_shape)
         self.weight_values = torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
@@ -185,9 +186,11 @@ class BlockSparseLayer(IndexTensors):
         values, crow, col = self.weight_values, self.crow_indices, self.col_indices
         if self._gathered is not None and self._columns is not None:
             values, col = values.index_select(0, self._gathered), self._columns
+        width = blocks_for(self.weight_shape[1], self.block[1])
+        crow, col = settled(crow, col, width)
         numbers = torch.arange(col.shape[0], dtype=crow.dtype, device=crow.device)
         rows = torch.searchsorted(crow, numbers, right=True) - 1  # of room for others: a row after the last one
-        return PresentBlocks(values, rows, col.long(), (crow.shape[0], blocks_for(self.weight_shape[1], self.block[1])))
+        return PresentBlocks(values, rows, col.long(), (crow.shape[0], width))
 
     def _check_for_use(self) -> None:
         if not torch.compiler.is_compiling():
@@ -279,6 +282,8 @@ class BlockSparseLayer(IndexTensors):
     @staticmethod
     def gather(tensor: Tensor, origin: Tensor) -> Tensor:
         """The blocks of `tensor` [blocks, …] in their new order: `origin` is what relayout returned."""
+        for name, one in (("tensor", tensor), ("origin", origin)):
+            check_tensor(one, name)
         return gathered(tensor, origin)
 
     def __setstate__(self, state: Any) -> None:
@@ -288,7 +293,7 @@ class BlockSparseLayer(IndexTensors):
     # ---- saved state ----
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        self.settle_indices()
+        self.settle_indices(counted=False)
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(

@@ -84,6 +84,8 @@ def checked_scores(scores: Tensor) -> Tensor:
     """Without gradient, in float32 or float64. ValueError if one is NaN."""
     if not isinstance(scores, Tensor):
         raise TypeError(f"the scores are {shown(scores)}; a tensor would work")
+    if scores.is_meta:
+        raise ValueError("there are no values on meta to choose blocks by; a layout would work, or a weight that is loaded before")
     scores = scores.detach()
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if scores.isnan().any():

@@ -25,11 +25,17 @@ class Geometry(NamedTuple):
 
     @staticmethod
     def from_list(numbers: Sequence[int]) -> "Geometry":
-        """The inverse of as_list(). ValueError for a number of entries that is neither five nor six for each dimension."""
+        """The inverse of as_list(). ValueError for a number of entries that is neither five nor six for each dimension, and for entries that
+        no convolution has."""
         dimensions = next((one for one in (1, 2, 3) if len(numbers) in (5 * one, 6 * one)), None)
         if dimensions is None:
             raise ValueError(f"a geometry of {len(numbers)} numbers; it is five or six for each of 1, 2 or 3 dimensions")
-        return Geometry(*(tuple(numbers[start : start + dimensions]) for start in range(0, len(numbers), dimensions)))
+        form = Geometry(*(tuple(numbers[start : start + dimensions]) for start in range(0, len(numbers), dimensions)))
+        for name, least in (("kernel", 1), ("stride", 1), ("dilation", 1), ("before", 0), ("after", 0)):
+            if any(isinstance(one, int) and one < least for one in getattr(form, name)):
+                what = f"padding {name}" if least == 0 else name
+                raise ValueError(f"a geometry with a {what} of {by(getattr(form, name))}; numbers of {least} or more would work")
+        return form
 
     def as_list(self) -> list[int]:
         return list(itertools.chain(*self))

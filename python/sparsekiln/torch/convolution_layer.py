@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import flag, integer
+from sparsekiln._arguments import flag, integer, shown
 
 from . import init
 from .blocks import parse_block
@@ -57,9 +57,9 @@ class ConvolutionLayer(MaskedLayer):
         self.groups = integer("groups", groups)
         self.block = parse_block(block)
         self.max_blocks = None if max_blocks is None else integer("max_blocks", max_blocks, 0)
-        if padding_mode != "zeros":
+        if not isinstance(padding_mode, str) or padding_mode != "zeros":
             raise ValueError(
-                f"a padding_mode of {padding_mode!r}; block-sparse convolutions pad with 'zeros', and torch.nn.functional.pad before "
+                f"a padding_mode of {shown(padding_mode)}; block-sparse convolutions pad with 'zeros', and torch.nn.functional.pad before "
                 "one without padding would work"
             )
         self.padding_mode = padding_mode

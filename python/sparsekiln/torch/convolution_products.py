@@ -5,14 +5,18 @@ Functions here are the bodies of the operators, with the same arguments; see con
 read them in place, too, and results are of the same format. Elsewhere channels-first images are copied.
 """
 
+import functools
 import math
+import re
 from collections.abc import Sequence
 
 import torch
 
+from sparsekiln._arguments import shown
+
 from .convolution_geometry import Geometry, Numbers, by
 from .kernels import Use, Weight, find
-from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, check_one_device, dense, readable
+from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, check_one_device, check_sides, dense, readable
 from .tap_masks import differs_by_block
 from .products import run, used, with_room
 
@@ -76,7 +80,16 @@ def values_shape(blocks: int, form: Geometry, taps: str) -> tuple[int, ...]:
     return blocks, taps.count("1") if taps else form.taps
 
 
+@functools.lru_cache(maxsize=64)  # of long texts
+def _check_taps(taps: str, count: int) -> None:
+    if taps and not re.fullmatch(f"[01]{{{count}}}|([01]{{{count}}},)+", taps):
+        raise ValueError(
+            f"taps are {shown(taps)}; {count} digits of 0 and 1 for a kernel of as many taps would work, or as many and a comma for each block"
+        )
+
+
 def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int, int], form: Geometry, taps: str) -> None:
+    _check_taps(taps, form.taps)
     places = values_shape(0, form, taps)
     if values.dim() != len(places) + 2 or values.shape[len(places) - 1] != places[-1]:
         what = f"a kernel of {by(form.kernel)}" + (" with this mask of taps" if taps else "")
@@ -98,6 +111,8 @@ def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like
 
 
 def _check_dy(dy: Tensor, n: int, input: Sequence[int], form: Geometry) -> None:
+    if len(input) != len(form.kernel):
+        raise ValueError(f"an input of {by(input)} for a kernel of {by(form.kernel)}; it has as many dimensions")
     if tuple(dy.shape[:-1]) != (n, *form.output(input)):
         raise ValueError(
             f"the gradient of the output has the shape {tuple(dy.shape)}; for {n} images of {by(input)} it is "
@@ -198,6 +213,8 @@ def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Ten
 
 def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> Geometry:
     form = Geometry.from_list(geometry)
+    check_sides(block_out, block_in)
+    _check_taps(taps, form.taps)
     check_indices(crow, col, block_out, dy.shape[-1], col.shape[0])
     check_one_device(x=x, crow_indices=crow, col_indices=col)
     _check_images("the input", x, x.shape[-1], form, x)

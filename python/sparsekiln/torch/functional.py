@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 import sparsekiln
+from sparsekiln._arguments import shown
 
 from .kernels import kernels_of, know
-from .operands import check_tensor
+from .operands import check_optional_tensors, check_tensor
 from .operators import call, refuse_transforms_of_bsr
 from .products import ACTIVATIONS
 
@@ -52,7 +53,7 @@ def parse_activation(activation: str | None) -> str:
     """"none" for None; ValueError for an unknown name."""
     name = "none" if activation is None else activation
     if not isinstance(name, str) or name != "none" and name not in ACTIVATIONS:
-        raise ValueError(f"there is no activation {activation!r}; there are None, {', '.join(map(repr, ACTIVATIONS))}")
+        raise ValueError(f"there is no activation {shown(activation)}; there are None, {', '.join(map(repr, ACTIVATIONS))}")
     return name
 
 
@@ -89,10 +90,12 @@ def indices_of(weight: Tensor, holder: Tensor) -> _Indices:
 
 
 def check_bsr(weight: Tensor) -> None:
-    """Raises TypeError if the weight is not a 2-D BSR tensor."""
+    """Raises TypeError if the weight is not a 2-D BSR tensor, ValueError if it is on meta."""
     if not isinstance(weight, torch.Tensor) or weight.layout != torch.sparse_bsr:
         kind = weight.layout if isinstance(weight, torch.Tensor) else type(weight).__name__
         raise TypeError(f"the weight is {kind}; this takes a BSR tensor, such as weight.to_sparse_bsr((32, 32))")
+    if weight.is_meta:
+        raise ValueError("the weight is on meta, where it has no blocks; one that is loaded would work")
     if weight.dim() != 2:
         raise TypeError(f"the weight has {weight.dim()} dimensions; a layer has one matrix, [out, in]")
 
@@ -123,6 +126,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
     here: in compiled code, use BlockSparseLinear.from_bsr.
     """
     check_bsr(weight)
+    check_optional_tensors(bias=bias)
     refuse_transforms_of_bsr()
     name = parse_activation(activation)
     out_features, in_features = weight.shape

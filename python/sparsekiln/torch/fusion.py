@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from sparsekiln._arguments import shown
+
 from .convolution_layer import ConvolutionLayer
 from .surgery import has_hooks
 
@@ -53,6 +55,8 @@ def fuse_conv_bn_(model: torch.nn.Module) -> list[str]:
 
     Raises what fuse_conv_bn does, before the model is changed.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is {shown(model)}; a torch.nn.Module would work")
     graph = _Tracer().trace(model)
     calls = [node for node in graph.nodes if node.op == "call_module"]
     modules = dict(model.named_modules(remove_duplicate=False))

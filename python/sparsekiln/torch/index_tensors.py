@@ -87,9 +87,13 @@ class IndexTensors(torch.nn.Module):
             _write(self.slot_blocks, slots.owners)
         self._write_canary()
         moved = slots is not None and not slots.are_in_order
-        self._gathered = torch.from_numpy(slots.numbers).to(self._device) if moved and slots is not None else None
-        self._columns = torch.from_numpy(columns).to(self._device) if moved else None
+        self._gathered = self._kept(slots.numbers) if moved and slots is not None else None
+        self._columns = self._kept(columns) if moved else None
         self._know_indices()
+
+    def _kept(self, numbers: np.ndarray) -> Tensor:
+        """Numbers that are no buffer, on the layer's device; for one on meta on the cpu, since no state has them."""
+        return torch.from_numpy(numbers).to("cpu" if self._device.type == "meta" else self._device)
 
     def _write_canary(self) -> None:
         canary, device = self._buffers.get("index_canary"), self.crow_indices.device
@@ -128,13 +132,15 @@ class IndexTensors(torch.nn.Module):
         if not known or crow is not known[0] or col is not known[1]:
             self.settle_indices()
 
-    def settle_indices(self) -> None:
+    def settle_indices(self, counted: bool = True) -> None:
         """Has the index tensors hold the layout of the layer, if something else has written to them or exchanged them.
 
         What an average has left, or memory that was never written, says nothing: the layout is written again. ValueError for
         another layout: whose blocks `weight_values` has then is not known.
+
+        counted  False: reads them, too, where PyTorch counted no write, as it does not of those by way of `.data`
         """
-        if self._is_settled():
+        if counted and self._is_settled():
             return
         crow, col, *others = self._index_buffers()
         if not all(map(_is_plain, (crow, col, *others[:-1]))):
@@ -148,9 +154,11 @@ class IndexTensors(torch.nn.Module):
         elif own is not None and slots is not None and own.has_all_of(slots):  # the buffers of a model, copied to its average
             self._write_indices()
         else:
+            kind, other = type(self).__name__, f"the layout {held.digest}, and the layer has {self.layout.digest}"
+            if held == self.layout:
+                other = "other slots than those of the layer's blocks"
             raise ValueError(
-                f"the index tensors of this {type(self).__name__} hold the layout {held.digest}, and the layer has "
-                f"{self.layout.digest}: they were changed outside of it; use {type(self).__name__}.relayout, or load_state_dict"
+                f"the index tensors of this {kind} hold {other}: they were changed outside of it; use {kind}.relayout, or load_state_dict"
             )
 
     def _held(self, crow: Tensor, col: Tensor) -> tuple["sparsekiln.Layout | None", Slots | None]:
@@ -174,6 +182,8 @@ class IndexTensors(torch.nn.Module):
     def __setstate__(self, state: Any) -> None:  # copies and pickles
         super().__setstate__(state)
         self._known = ()  # what the original's hold is not known: they are read before they are next used
+        if {"crow_indices", "col_indices"} <= self._buffers.keys():
+            know(self.crow_indices, self.col_indices if self._columns is None else self._columns, self._kernels, self, settled=False)
 
 
 def saved_layout(state: Mapping[str, Tensor], prefix: str, cols: int) -> tuple["sparsekiln.Layout", Slots]:

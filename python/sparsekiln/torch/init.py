@@ -30,6 +30,7 @@ _Layer = TypeVar("_Layer", bound="BlockSparseLayer")
 
 def fan_in(layer: "BlockSparseLayer") -> Tensor:
     """float32 [block rows]: columns of the present blocks of each block row, times the taps."""
+    _check(layer)
     layout, width = layer.layout, _sizes(layer.layout.cols, layer.block[1], layer.weight_shape[1])
     fans = torch.zeros(layout.rows, dtype=torch.float32, device="cpu")
     return fans.index_add_(0, _rows(layout), _taps(layer) * width[_cols(layout)])
@@ -37,6 +38,7 @@ def fan_in(layer: "BlockSparseLayer") -> Tensor:
 
 def fan_out(layer: "BlockSparseLayer") -> Tensor:
     """float32 [block columns]: rows of the present blocks of each block column, times the taps."""
+    _check(layer)
     layout, height = layer.layout, _sizes(layer.layout.rows, layer.block[0], layer.weight_shape[0])
     fans = torch.zeros(layout.cols, dtype=torch.float32, device="cpu")
     return fans.index_add_(0, _cols(layout), _taps(layer) * height[_rows(layout)])
@@ -89,10 +91,14 @@ def _cols(layout: "sparsekiln.Layout") -> Tensor:
     return torch.from_numpy(np.array(layout.col, dtype=np.int64))
 
 
+def _check(layer: object) -> None:
+    if not (isinstance(layer, torch.nn.Module) and hasattr(layer, "weight_values")):
+        raise TypeError(f"a {type(layer).__name__}; block-sparse layers are taken here, and torch.nn.init would work for dense ones")
+
+
 def _fans(layer: "BlockSparseLayer") -> tuple[Tensor, Tensor]:
     """Fan-in and fan-out of each present block."""
-    if not hasattr(layer, "layout"):
-        raise TypeError(f"a {type(layer).__name__}; block-sparse layers are taken here, and torch.nn.init would work for dense ones")
+    _check(layer)
     return fan_in(layer)[_rows(layer.layout)], fan_out(layer)[_cols(layer.layout)]
 
 

@@ -26,15 +26,6 @@ def run_within(modules: Iterable[torch.nn.Module], run: Callable[[], _Result]) -
     return run()
 
 
-def project(layer: torch.nn.Module, x: Tensor) -> Tensor:
-    """layer(x), of a dense layer of PyTorch, which gives memory that nothing has written where its weight is on meta: that is refused,
-    unless a hook of the call may load it."""
-    if not torch.compiler.is_compiling() and not x.is_meta and not layer._forward_pre_hooks and "forward" not in vars(layer):
-        for name, parameter in layer._parameters.items():
-            check_one_device(input=x, **{name: parameter})
-    return layer(x)
-
-
 class InnerModule(torch.nn.Module):
     """Goes first among the bases of a class. Given a function instead of an input, the module calls it: see run_within."""
 
@@ -48,3 +39,12 @@ class InnerLinear(InnerModule, BlockSparseLinear):
 
 class InnerNorm(InnerModule, torch.nn.LayerNorm):
     """A layer normalisation within a layer."""
+
+
+class InnerDense(torch.nn.Linear):
+    """A dense layer within a layer. PyTorch's gives memory that nothing has written where its weight is on meta and the input is not;
+    that is refused when the product is computed, since a hook of the call may load the weight."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002, as torch.nn.Linear calls it
+        check_one_device(input=input, weight=self.weight, bias=self.bias)
+        return super().forward(input)

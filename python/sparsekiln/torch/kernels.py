@@ -257,9 +257,12 @@ def _entry_of(crow: torch.Tensor, col: torch.Tensor) -> Weight | None:
     return entry if entry is not None and entry.crow() is crow and entry.col() is col else None
 
 
-def know(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: Owner | None = None) -> None:
-    """Says what index tensors hold, so that find does not read them. After later writes, `owner` is asked."""
-    _remember(crow, col, kernels, None if owner is None else weakref.ref(owner))
+def know(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, owner: Owner | None = None, settled: bool = True) -> None:
+    """Says what index tensors hold, so that find does not read them. After later writes, or before the first use if they are not
+    settled, `owner` is asked."""
+    entry = _remember(crow, col, kernels, None if owner is None else weakref.ref(owner))
+    if not settled:
+        entry.versions = ()
 
 
 def is_known(crow: torch.Tensor, col: torch.Tensor) -> bool:

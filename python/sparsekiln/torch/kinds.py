@@ -15,6 +15,7 @@ from .convolution_blocks import check_channels, strongest_layout
 from .convolution_geometry import by, parse_geometry
 from .convolution_layer import ConvolutionLayer
 from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
+from .inner_modules import InnerDense
 from .kernels import DTYPES
 from .layers import BlockSparseLinear
 from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
@@ -27,7 +28,7 @@ _CONVOLUTIONS: tuple[type[ConvolutionLayer], ...] = (
 )  # fmt: skip
 #: The extents of a kernel on CUDA devices, added up: depth, height and width, 1 where there is no such dimension.
 _MOST_EXTENTS = 64
-_KINDS: dict[type[torch.nn.Module], type[BlockSparseLayer]] = {torch.nn.Linear: BlockSparseLinear}
+_KINDS: dict[type[torch.nn.Module], type[BlockSparseLayer]] = {torch.nn.Linear: BlockSparseLinear, InnerDense: BlockSparseLinear}
 _KINDS.update((kind.dense_class, kind) for kind in _CONVOLUTIONS)
 
 

@@ -9,7 +9,7 @@ from typing import Optional
 
 import torch
 
-from . import lstm_steps
+from . import lstm_steps, transforms
 from .custom_operator import custom_operator
 from .lstm_steps import GATES
 
@@ -72,3 +72,5 @@ def _gradients(ctx, dh, dh_n, dc_n, *_) -> tuple:
 
 
 lstm.register_autograd(_gradients, setup_context=_save)
+for _operator in (lstm, lstm_backward):
+    _operator.register_vmap(transforms.each(_operator))

@@ -54,8 +54,12 @@ def state_type(dtype: torch.dtype) -> torch.dtype:
 
 def keeps_for_backward(*operands: Tensor) -> bool:
     """Whether a forward pass of these keeps what the backward pass reads. torch.jit.trace compares graphs with and without gradients: it
-    records one for both."""
-    traced = not torch.compiler.is_compiling() and torch._C._get_tracing_state() is not None
+    records one for both. A batch of torch.func.vmap does not say whether what it is made of requires a gradient."""
+    if torch.compiler.is_compiling():
+        return torch.is_grad_enabled() and any(one.requires_grad for one in operands)
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return torch.is_grad_enabled()
+    traced = torch._C._get_tracing_state() is not None
     return (traced or torch.is_grad_enabled()) and any(one.requires_grad for one in operands)
 
 

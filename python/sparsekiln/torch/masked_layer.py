@@ -78,7 +78,7 @@ class MaskedLayer(BlockSparseLayer):
             self.tap_mask = torch.from_numpy(self._mask.present.reshape(self.kernel_size)).to(device, copy=True)
             if self._mask.of_blocks is not None:
                 self.block_tap_mask = torch.from_numpy(self._mask_of_slots()).to(device)
-                self._pairs = torch.from_numpy(self._pairs_of_slots()).to(self._device)
+                self._pairs = self._kept(self._pairs_of_slots())
         super()._write_indices()
 
     def _slot_numbers(self) -> np.ndarray:
@@ -114,7 +114,10 @@ class MaskedLayer(BlockSparseLayer):
     def _load_from_state_dict(
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ) -> None:  # fmt: skip
-        error = self._refuse_another_mask(state_dict, prefix) if prefix + "crow_indices" in state_dict else None
+        try:
+            error = self._refuse_another_mask(state_dict, prefix) if prefix + "crow_indices" in state_dict else None
+        except ValueError as refused:
+            error = str(refused)
         if error is not None:
             error_msgs.append(f"{prefix[:-1] or type(self).__name__}: {error}")
             return

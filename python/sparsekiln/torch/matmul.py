@@ -20,7 +20,7 @@ from sparsekiln._arguments import shown
 
 from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
 from .kernels import kernels_of, know
-from .operands import check_matrix
+from .operands import check_matrix, check_tensor
 from .operators import call, refuse_forward_mode, refuse_transforms_of_bsr, unobserved
 
 Tensor = torch.Tensor
@@ -47,7 +47,11 @@ def _check_inner(a: Tensor, b: Tensor) -> None:
 
 
 def _is_sparse(tensor: object) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.layout in (torch.sparse_bsr, torch.sparse_bsc)
+    if not isinstance(tensor, torch.Tensor) or tensor.layout not in (torch.sparse_bsr, torch.sparse_bsc):
+        return False
+    if tensor.is_meta:
+        raise ValueError(f"{_shown(tensor)} is on meta, where it has no blocks; one that is loaded would work")
+    return True
 
 
 def _check_derivatives() -> None:
@@ -167,7 +171,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if b.dim() == 2:
         y = dds(a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*batch, a.shape[-2], b.shape[-1])
-    which = torch.arange(weight.shape[:-2].numel()).reshape(weight.shape[:-2]).expand(batch).flatten()
+    which = torch.arange(weight.shape[:-2].numel(), device="cpu").reshape(weight.shape[:-2]).expand(batch).flatten()
     crow, col, values = _side_by_side_weights(weight, which)
     x, values = autocast(a.device.type, a, values)
     x = _side_by_side(x.expand(*batch, *a.shape[-2:]).reshape(which.numel(), *a.shape[-2:]))
@@ -217,6 +221,9 @@ def batched_linear(
         raise ValueError("x has no matrices; a batch has at least one")
     if len(parts) != batch or len({part.shape for part in parts}) > 1:
         raise ValueError(f"x has {batch} matrices; there is one layout, or {batch} of as many rows and columns of blocks")
+    check_tensor(weight_values, "weight_values")
+    if weight_values.dim() < 3:
+        raise ValueError(f"weight_values is {tuple(weight_values.shape)}; [batch, blocks, block_out, block_in] would work")
     block_out, block_in = weight_values.shape[-2:]
     blocks = sum(part.blocks for part in parts)
     if weight_values.numel() != blocks * block_out * block_in:

@@ -9,12 +9,14 @@ import torch
 
 from . import lstm_operators
 from . import normalised_products as products
+from . import transforms
 from .custom_operator import custom_operator
 from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
 from .lstm_steps import GATES, keeps_for_backward, state_type
 from .normalised_products import Norm, blocks_of
-from .operands import check_matrix, check_operand, check_weight, dense, readable
+from .operands import check_epsilon, check_matrix, check_operand, check_optional_tensors, check_tensor, check_weight, dense, readable
 from .operators import refuse_derivatives, refuse_forward_mode, refuse_transforms_of_bsr
+from .products import check_activation
 
 Tensor = torch.Tensor
 
@@ -27,11 +29,20 @@ def _epilogue(activation: str, multiplier: Tensor | None, addend: Tensor | None,
 def _check(
     x, values, gain, bias, crow, col, in_features, out_features, multiplier, addend, c_before, activation, epsilon
 ) -> None:  # fmt: skip
+    _check_form(activation, addend, c_before)
+    check_epsilon(epsilon)
     check_weight(values, crow, col, in_features, out_features)
     check_matrix("the input", x, in_features, values)
     _check_numbers(gain, bias, out_features, values)
     rows = x.shape[0], out_features // (1 if c_before is None else GATES)
     _check_rows(rows, values.dtype, values, multiplier, addend, c_before)
+
+
+def _check_form(activation: str, addend: Tensor | None, c_before: Tensor | None) -> None:
+    """What a cell does not have."""
+    check_activation(activation)
+    if c_before is not None and (activation != "none" or addend is not None):
+        raise ValueError("a cell with an activation or an addend; it has neither")
 
 
 def _check_numbers(gain: Tensor, bias: Tensor, features: int, like: Tensor) -> None:
@@ -46,6 +57,11 @@ def _check_rows(shape, dtype, like, multiplier, addend, c_before) -> None:
 
 
 def _check_backward(dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, activation) -> None:
+    _check_form(activation, addend, c_before)
+    if sums.dim() != 2 or values.dim() != 3:
+        raise ValueError(
+            f"sums have the shape {tuple(sums.shape)} and the weight {tuple(values.shape)}; they are [n, out] and [blocks, block_out, block_in]"
+        )
     (n, features), dtype, state = sums.shape, values.dtype, state_type(values.dtype)
     groups = 1 if c_before is None else GATES
     rows = n, features // groups
@@ -157,12 +173,14 @@ def _gradients(ctx, dy, dc, *_) -> tuple:
 
 
 normalised.register_autograd(_gradients, setup_context=_save)
+for _operator in (normalised, normalised_backward):
+    _operator.register_vmap(transforms.each(_operator))
 
 
 def _operands(x: Tensor, weight: Tensor, numbers: list, rows: dict[str, tuple[Tensor | None, int]]) -> list:
     """Rows of x, the values of the weight, `numbers`, and rows of the others, which have so many features each and the leading
     dimensions of x; all in the type of an autocast region."""
-    check_bsr(weight)
+    check_tensor(x)
     refuse_transforms_of_bsr()
     refuse_forward_mode()
     refuse_derivatives("normalised layers and cells", dense=False)
@@ -208,6 +226,7 @@ def normalised_linear(
     of sparsekiln.activations. Differentiable once.
     """
     check_bsr(weight)
+    check_optional_tensors(gain=gain, bias=bias, multiplier=multiplier, addend=addend)
     out_features, in_features = weight.shape
     others = {"multiplier": (multiplier, out_features), "addend": (addend, out_features)}
     rows, values, gain, bias, multiplier, addend = _operands(x, weight, [gain, bias], others)
@@ -228,6 +247,8 @@ def lstm_cell(projection: Tensor, h: Tensor, c: Tensor, weight: Tensor) -> tuple
     of float64. Differentiable once.
     """
     check_bsr(weight)
+    for name, one in (("projection", projection), ("h", h), ("c", c)):
+        check_tensor(one, name)
     units = _units(weight)
     if weight.shape[1] != units:
         raise ValueError(f"a weight of {tuple(weight.shape)}; the recurrent one of a cell is [{4 * weight.shape[1]}, {weight.shape[1]}]")
@@ -253,6 +274,8 @@ def normalised_lstm_cell(
     multiplier[..., hidden], such as a mask of dropout, to which there is no gradient. Differentiable once.
     """
     check_bsr(weight)
+    check_tensor(c, "c")
+    check_optional_tensors(gain=gain, bias=bias, multiplier=multiplier)
     out_features, in_features = weight.shape
     units = _units(weight)
     if multiplier is not None and multiplier.requires_grad:

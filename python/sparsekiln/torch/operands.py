@@ -1,5 +1,6 @@
 """Checks of the operators' operands, with readable errors, and conversion to the form that kernels read."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -73,6 +74,23 @@ def check_indices(crow: Tensor, col: Tensor, block_out: int, out_features: int, 
         raise ValueError(f"col_indices has the shape {tuple(col.shape)}, and the weight {blocks} blocks; it has an entry for each")
 
 
+def check_sides(block_out: int, block_in: int) -> None:
+    """Sides of the blocks of a gradient, which no weight tells."""
+    if block_out not in BLOCK_SIDES or block_in not in BLOCK_SIDES:
+        raise ValueError(f"blocks of {block_out}x{block_in}; there are kernels for sides of {', '.join(map(str, BLOCK_SIDES))}")
+
+
+def check_count(name: str, several: Sequence[Any], count: int) -> None:
+    """As many as there are of what they belong to."""
+    if len(several) != count:
+        raise ValueError(f"{len(several)} of {name}; {count} would work with the other operands")
+
+
+def check_epsilon(epsilon: float) -> None:
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"epsilon is {epsilon}; a finite number of 0 or more would work")
+
+
 def check_alike(name: str, tensor: Tensor, like: Tensor) -> None:
     """The type and the device of `like`, which `tensor` is multiplied with."""
     if tensor.dtype != like.dtype:
@@ -80,10 +98,7 @@ def check_alike(name: str, tensor: Tensor, like: Tensor) -> None:
             f"{name} is {tensor.dtype}, and what it is multiplied with {like.dtype}; convert one of them with .to(), or run "
             "under torch.autocast"
         )
-    if tensor.device != like.device:
-        raise ValueError(
-            f"{name} is on {tensor.device}, and what it is multiplied with on {like.device}; move one of them with .to()"
-        )
+    check_one_device(**{"what it is multiplied with": like, name: tensor})
 
 
 def check_operand(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype, like: Tensor) -> None:
@@ -98,10 +113,17 @@ def check_operand(name: str, tensor: Tensor | None, shape: Sequence[int], dtype:
         )
 
 
-def check_tensor(given: object) -> None:
+def check_tensor(given: object, name: str = "the input") -> None:
     """Raises TypeError for an input of a layer that is no tensor."""
     if not isinstance(given, torch.Tensor):
-        raise TypeError(f"the input is {shown(given)}; a tensor would work")
+        raise TypeError(f"{name} is {shown(given)}; a tensor would work")
+
+
+def check_optional_tensors(**given: object) -> None:
+    """The same of arguments that may be None."""
+    for name, one in given.items():
+        if one is not None:
+            check_tensor(one, name)
 
 
 def check_matrix(name: str, matrix: Tensor, features: int, like: Tensor) -> None:

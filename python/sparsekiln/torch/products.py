@@ -14,7 +14,7 @@ import sparsekiln
 from sparsekiln import _core
 
 from .kernels import Use, Weight, find
-from .operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_weight, dense, readable
+from .operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_sides, check_weight, dense, readable
 
 Tensor = torch.Tensor
 
@@ -43,12 +43,17 @@ def run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
         return kernel(*operands, **named)
 
 
+def check_activation(activation: str) -> None:
+    """As operators take it."""
+    if activation != "none" and activation not in ACTIVATIONS:
+        raise ValueError(f"there is no activation '{activation}'; there are none, {', '.join(ACTIVATIONS)}")
+
+
 # ---- y = act(x · Wᵀ + bias) ----
 
 
 def check_linear(x, values, bias, crow, col, in_features, out_features, activation) -> None:
-    if activation != "none" and activation not in ACTIVATIONS:
-        raise ValueError(f"there is no activation '{activation}'; there are none, {', '.join(ACTIVATIONS)}")
+    check_activation(activation)
     check_weight(values, crow, col, in_features, out_features)
     check_matrix("the input", x, in_features, values)
     check_bias(bias, out_features, values)
@@ -100,6 +105,7 @@ def check_grad_input(dy, z, values, crow, col, in_features, out_features, activa
 
 
 def _check_dy(dy, z, out_features, activation, like) -> None:
+    check_activation(activation)
     check_matrix("the gradient of the output", dy, out_features, like)
     if (z is None) != (activation == "none"):
         raise ValueError("an activation's derivative needs z, and z goes with an activation alone")
@@ -112,7 +118,7 @@ def grad_input(dy, z, values, crow, col, in_features, out_features, activation) 
     form = (shape, dy.dtype, activation, in_features, out_features)
     weight = find(crow, col, blocks_for(in_features, shape[-1]))
     kernel = weight.ready("grad_input", n, *form)
-    if kernel is not None and dy.dim() == 2:
+    if kernel is not None and dy.dim() == 2 and (z is None or z.dim() == 2):
         try:
             return run(kernel, n, dy, used(values, weight), z=z)
         except sparsekiln.InvalidArgument:
@@ -130,6 +136,7 @@ def grad_input(dy, z, values, crow, col, in_features, out_features, activation) 
 def check_grad_weight(
     x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> None:  # fmt: skip
+    check_sides(block_out, block_in)
     check_indices(crow, col, block_out, out_features, col.shape[0])
     check_one_device(x=x, crow_indices=crow, col_indices=col)
     check_matrix("the input", x, in_features, x)
@@ -142,11 +149,12 @@ def grad_weight(
     x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The second result, the gradient of the bias, is empty if `bias` is false."""
+    check_sides(block_out, block_in)
     n = x.shape[0]
     form = (block_out, block_in, x.dtype, activation, in_features, out_features, bias)
     weight = find(crow, col, blocks_for(in_features, block_in))
     kernel = weight.ready("grad_weight", n, *form)
-    if kernel is not None and x.dim() == 2:
+    if kernel is not None and x.dim() == dy.dim() == 2 and (z is None or z.dim() == 2):
         try:
             return _finish(run(kernel, n, x, dy, z=z), col.shape[0], bias, x)
         except sparsekiln.InvalidArgument:

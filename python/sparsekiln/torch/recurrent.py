@@ -13,7 +13,7 @@ from sparsekiln._arguments import flag, integer, real
 
 from . import lstm_operators
 from .blocks import parse_block, strongest
-from .inner_modules import InnerLinear, project, run_within
+from .inner_modules import InnerDense, InnerLinear, run_within
 from .kernels import four_times, kernels_of
 from .layers import BlockSparseLinear
 from .lstm_steps import GATES, keeps_for_backward, pair, plain_size, state_type
@@ -52,7 +52,7 @@ class _Gates(torch.nn.Module):
             hidden, GATES * hidden, four_times(_gate_layout(layout)), sides, bias=False, **options
         )  # fmt: skip
         if input_layout is None:
-            self.input = torch.nn.Linear(inputs, GATES * hidden, bias, **options)
+            self.input = InnerDense(inputs, GATES * hidden, bias, **options)
         else:
             self.input = BlockSparseLinear(
                 inputs, GATES * hidden, four_times(_gate_layout(input_layout)), sides, bias, **options
@@ -76,7 +76,7 @@ class _Gates(torch.nn.Module):
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
             refuse_derivatives("recurrent layers")
-        projection = project(self.input, x)
+        projection = self.input(x)
         return run_within([self.recurrent], lambda: self._steps(projection, h, c, batch_sizes, reverse))
 
     def _steps(
@@ -133,7 +133,7 @@ class BlockSparseLSTM(torch.nn.Module):
         dtype: torch.dtype | None = None, *, layout: Any, input_layout: Any = None, block: int | tuple[int, int] = 32,
     ):  # fmt: skip
         super().__init__()
-        if proj_size:
+        if integer("proj_size", proj_size):
             raise ValueError(f"proj_size={proj_size}: h has hidden_size features; a BlockSparseLinear after the layer would project it")
         input_size, hidden_size = integer("input_size", input_size, 0), integer("hidden_size", hidden_size, 1)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, integer("num_layers", num_layers)

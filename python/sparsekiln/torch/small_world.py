@@ -10,7 +10,7 @@ from sparsekiln._arguments import integer, real, shown
 
 from . import small_world_operators
 from .functional import autocast
-from .inner_modules import InnerLinear, InnerNorm, project, run_within
+from .inner_modules import InnerDense, InnerLinear, InnerNorm, run_within
 from .kernels import four_times
 from .lstm_steps import GATES, keeps_for_backward, pair, state_type
 from .operands import check_tensor
@@ -69,8 +69,8 @@ class SmallWorldLSTM(torch.nn.Module):
         layouts = _layouts(layouts, internal_steps + 1, hidden_size // block, density, seed)
         options = {"device": device, "dtype": dtype}
         projected = hidden_size // projection_stride
-        self.multiply = torch.nn.Linear(input_size, projected, bias=False, **options)
-        self.add = torch.nn.Linear(input_size, projected, bias=False, **options)
+        self.multiply = InnerDense(input_size, projected, bias=False, **options)
+        self.add = InnerDense(input_size, projected, bias=False, **options)
         self.internal = torch.nn.ModuleList(
             InnerLinear(hidden_size, hidden_size, one, block, bias=False, **options) for one in layouts[:-1]
         )
@@ -104,7 +104,7 @@ class SmallWorldLSTM(torch.nn.Module):
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
             refuse_derivatives("recurrent layers", dense=False)
-        products = autocast(x.device.type, project(self.multiply, x), project(self.add, x))
+        products = autocast(x.device.type, self.multiply(x), self.add(x))
         like = products[0]
         if hx is None:
             h = like.new_zeros((n, self.hidden_size))
@@ -168,4 +168,5 @@ def _layouts(given: Sequence[Any] | None, count: int, side: int, density: float,
 def _repeated_identity(rows: int, columns: int) -> Tensor:
     """1 where the row and the column are alike, modulo the smaller number of them."""
     least = min(rows, columns)
-    return (torch.arange(rows)[:, None] % least == torch.arange(columns) % least).float()
+    of_rows, of_columns = (torch.arange(count, device="cpu") % least for count in (rows, columns))
+    return (of_rows[:, None] == of_columns).float()

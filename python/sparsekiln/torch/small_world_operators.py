@@ -8,7 +8,7 @@ from typing import Optional
 
 import torch
 
-from . import small_world_steps
+from . import small_world_steps, transforms
 from .custom_operator import custom_operator
 from .small_world_steps import Inputs, Kept
 
@@ -101,3 +101,5 @@ def _gradients(ctx, dh, dc_n, *_) -> tuple:
 
 
 small_world_lstm.register_autograd(_gradients, setup_context=_save)
+for _operator in (small_world_lstm, small_world_lstm_backward):
+    _operator.register_vmap(transforms.each(_operator))

@@ -14,7 +14,7 @@ from . import normalised_products as products
 from .lstm_steps import GATES, state_type
 from .memory import large_empty
 from .normalised_products import Blocks, Norm, blocks_of
-from .operands import check_operand, check_weight, readable
+from .operands import check_count, check_epsilon, check_operand, check_weight, readable
 from .products import run
 from .projections import Normalisation, Statistics
 
@@ -153,6 +153,9 @@ def check(
     internal, hidden = gains.shape
     if len(values) != internal + 1 or internal < 2:
         raise ValueError(f"{len(values)} weights and {internal} gains; there is one for each of 2 or more internal steps, and gates")
+    check_epsilon(epsilon)
+    check_count("crows", crows, len(values))
+    check_count("cols", cols, len(values))
     for number, one in enumerate(values):
         check_weight(one, crows[number], cols[number], hidden, hidden * (GATES if number == internal else 1))
     like, weight = products_m, values[0]
@@ -180,6 +183,8 @@ def check_backward(
 ) -> None:  # fmt: skip
     """The same of the backward pass."""
     check(products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, True)
+    check_count("kept", kept, len(Kept._fields))
+    check_count("needs_values", needs_values, len(values))
     steps, n, _ = products_m.shape
     of_all, weight = (steps, n, gains.shape[1]), values[0]
     check_operand("h", h, of_all, weight.dtype, weight)

@@ -47,7 +47,8 @@ class Sparsifier:
                      dense weight, of which a block has the sum of absolute values. Called when blocks are to be removed, with the gradients that
                      the last backward pass has left. Without it, blocks have their Frobenius norm
     fixed_shapes     removed blocks keep their place in memory, as zeros, so that no parameter changes its shape: what
-                     DistributedDataParallel needs, where step() is refused without it
+                     DistributedDataParallel needs, where step() is refused without it. A layer whose blocks are between others
+                     copies them at each call; put_in_order of each layer ends that, when no more are to be removed
     block, where, leave_small  as in sparsify_. Block-sparse layers that the model has already are pruned further
 
     `report` says what was replaced. To go on from a checkpoint, make model, optimizer and Sparsifier as before and load the
@@ -84,7 +85,8 @@ class Sparsifier:
             raise ValueError(f"an initial_density of {initial_density}; it is a fraction of the blocks, above 0 and up to 1")
         self.begin_step, self.end_step, self.every = begin_step, end_step, every
         self.initial_density = initial_density
-        self.optimizer = optimizer if isinstance(optimizer, torch.optim.Optimizer) or optimizer is None else tuple(each_of(optimizer))
+        self._model = model
+        self.optimizer = optimizer
         self.steps = 0  #: how often step() was called
         self._scores = scores
         self._layers: dict[str, BlockSparseLayer] = {}
@@ -96,13 +98,12 @@ class Sparsifier:
     def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool, fixed_shapes: bool) -> Report:
         """Replaces the dense layers, and notes them and those that are sparse already."""
         optimizers = each_of(self.optimizer)
-        for optimizer in optimizers:
-            _check_optimizer(optimizer, model)
         for name, layer in layers_of(model):
             if isinstance(layer, BlockSparseLayer) and layer not in self._layers.values() and choice.takes(name, layer):
                 density = choice.density(name, layer)
                 if density is not None:
                     self._layers[name], self._final[name] = layer, density
+        _check_apart(self._layers)
 
         exchanged: list[tuple[Any, BlockSparseLayer]] = []
 
@@ -121,6 +122,18 @@ class Sparsifier:
         return report
 
     # ---- in training ----
+
+    @property
+    def optimizer(self) -> Optimizers:
+        """One, several, or None. ValueError if one that is assigned has no parameter of the model."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizers) -> None:
+        given = optimizer if isinstance(optimizer, torch.optim.Optimizer) or optimizer is None else tuple(each_of(optimizer))
+        for one in each_of(given):
+            _check_optimizer(one, self._model)
+        self._optimizer = given
 
     def step(self) -> bool:
         """Call it after each optimizer.step(). Returns whether blocks were removed."""
@@ -210,6 +223,18 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if not any(id(parameter) in held for parameter in model.parameters()):
         raise ValueError("the optimizer has none of the parameters of the model; give the one that trains it")
+
+
+def _check_apart(layers: dict[str, BlockSparseLayer]) -> None:
+    """ValueError if two layers have one parameter: it cannot lose the blocks of one of them."""
+    names: dict[int, str] = {}
+    for name, layer in layers.items():
+        other = names.setdefault(id(layer.weight_values), name)
+        if other != name:
+            raise ValueError(
+                f"{other} and {name} share their weight_values, which cannot have the layouts of both; a module that both places call, "
+                "or a parameter for each, would work"
+            )
 
 
 def _check_state(optimizer: torch.optim.Optimizer, weight: Tensor) -> None:

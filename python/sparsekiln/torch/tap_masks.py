@@ -66,6 +66,8 @@ def _digits(taps: np.ndarray) -> str:
 
 def array_of(given: Any) -> np.ndarray:
     """bool, from what a caller gives. ValueError for other numbers than 0 and 1."""
+    if isinstance(given, torch.Tensor) and given.is_meta:
+        raise ValueError("tap_mask is on meta, where it has no values; what was offloaded must be loaded before this call")
     array = given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
     if array.dtype != bool and not (np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()):
         raise ValueError(f"tap_mask is of {array.dtype}, with other entries than 0 and 1; bool, or 0 and 1, would work")

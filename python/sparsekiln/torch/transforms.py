@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from .products import ACTIVATIONS
 
@@ -43,34 +44,40 @@ def each(operator: Callable) -> Callable:
     def rule(info: Any, dims: tuple, *arguments: Any) -> tuple:
         if info.batch_size == 0:
             return _of_no_entries(operator, dims, arguments)
-        results = []
-        for number in range(info.batch_size):
-            chosen = (one.select(dim, number) if isinstance(dim, int) else one for one, dim in zip(arguments, dims))
-            results.append(operator(*chosen))
-        if isinstance(results[0], tuple):
-            return tuple(torch.stack(one) for one in zip(*results)), (0,) * len(results[0])
-        return torch.stack(results), 0
+        results = [operator(*_entries(lambda one, dim: one.select(dim, number), arguments, dims)) for number in range(info.batch_size)]
+        stacked = tree_map(lambda *several: torch.stack(several), *results)
+        return stacked, _first_dims(stacked)
 
     return rule
 
 
+def _entries(entry: Callable[[Tensor, int], Tensor], arguments: Any, dims: Any) -> Any:
+    """What an operator takes, where each tensor with a batch is `entry` of it and of the dimension of the batch."""
+    if isinstance(arguments, (tuple, list)):
+        of_each = dims if isinstance(dims, (tuple, list)) else [dims] * len(arguments)
+        return [_entries(entry, one, dim) for one, dim in zip(arguments, of_each)]
+    return entry(arguments, dims) if isinstance(arguments, Tensor) and dims is not None else arguments
+
+
+def _first_dims(results: Any) -> Any:
+    """That the batch of all results is their first dimension."""
+    return tree_map(lambda _: 0, results)
+
+
 def _of_no_entries(operator: Callable, dims: tuple, arguments: tuple) -> tuple:
     """Results of no entries, of the shapes that operators of meta tensors tell."""
-    device = next(one.device for one in arguments if isinstance(one, Tensor))
-
-    def like_an_entry(one: Any, dim: int | None) -> Any:
-        if not isinstance(one, Tensor):
-            return one
-        return one.new_empty([size for axis, size in enumerate(one.shape) if axis != dim], device="meta")
-
-    results = operator(*map(like_an_entry, arguments, dims))
+    given = [one for one in tree_leaves(arguments) if isinstance(one, Tensor)]
+    without = _entries(lambda one, dim: one.new_empty([*one.shape[:dim], *one.shape[dim + 1 :]]), arguments, dims)
+    results = operator(*tree_map(lambda one: one.detach().to("meta") if isinstance(one, Tensor) else one, without))
     # They depend on what they are made of, as those of PyTorch's layers do: its gradients are zeros.
-    made_of = [one.sum() * 0 for one in arguments if isinstance(one, Tensor) and one.requires_grad]
-    of_none = tuple(
-        sum((one.to(result.dtype) for one in made_of), torch.empty((0, *result.shape), dtype=result.dtype, device=device))
-        for result in (results if isinstance(results, tuple) else (results,))
-    )
-    return (of_none, (0,) * len(of_none)) if isinstance(results, tuple) else (of_none[0], 0)
+    made_of = [one.sum() * 0 for one in given if one.requires_grad]
+
+    def of_none(result: Tensor) -> Tensor:
+        empty = torch.empty((0, *result.shape), dtype=result.dtype, device=given[0].device)
+        return sum((one.to(result.dtype) for one in made_of), empty)
+
+    nothing = tree_map(of_none, results)
+    return nothing, _first_dims(nothing)
 
 
 def _batch_first(tensor: Tensor, dim: int | None, size: int) -> Tensor:

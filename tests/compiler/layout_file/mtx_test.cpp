@@ -115,6 +115,8 @@ TEST_CASE("mtx: entries of a symmetric file are those of both triangles, whichev
   CHECK(parse(kSymmetric + "2 2 3\n1 1\n1 2\n2 1\n") == mask(2, 2, {1, 1, 1, 0}));
   CHECK(refuses(kSymmetric + "2 3 0\n",
                 "line 2: a symmetric matrix is square, this one has 2 rows and 3 columns"));
+  CHECK(refuses(banner("coordinate real skew-symmetric") + "2 3 0\n",
+                "line 2: a skew-symmetric matrix is square, this one has 2 rows and 3 columns"));
 }
 
 TEST_CASE("mtx: the mirror image of a skew-symmetric entry has the other sign") {
