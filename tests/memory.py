@@ -12,10 +12,15 @@ _MOST_BYTES = 2 << 30  # of one folder: what was used last stays
 _MEMO = "tests/nvrtc_memo/libnvrtc_memo.so"
 
 
-def folder(name: str) -> pathlib.Path:
-    """A folder of that name for what is remembered, with no more in it than it may have."""
+def place(name: str) -> pathlib.Path:
+    """A folder of that name for what is remembered."""
     usual = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "sparsekiln-tests"
-    found = pathlib.Path(os.environ.get("SPARSEKILN_TEST_CACHE") or usual) / name
+    return pathlib.Path(os.environ.get("SPARSEKILN_TEST_CACHE") or usual) / name
+
+
+def folder(name: str) -> pathlib.Path:
+    """The same, with no more files in it than it may have."""
+    found = place(name)
     trim(found, _MOST_BYTES)
     return found
 

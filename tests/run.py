@@ -7,9 +7,10 @@ describes, are the tests' Meson suites; they say how a test's own output is coun
 crashes, runs out of time, or ends without saying what it ran counts as one failure.
 
 What is remembered between runs is in $SPARSEKILN_TEST_CACHE, by default sparsekiln-tests in the user's cache folder: what NVRTC
-made of sources (tests/nvrtc_memo), and which of the emulator's own tests passed with which files (tests/gates.py). These are
-not repeated while the files are the same; the last line then ends in `, N not repeated`. --full, or SPARSEKILN_TEST_FULL=1,
-repeats them, compiles everything, and has the tests try all combinations.
+made of sources (tests/nvrtc_memo), kernels for the cpu that tests of their results took (a store, in SPARSEKILN_TEST_STORE), and
+which of the emulator's own tests passed with which files (tests/gates.py). These are not repeated while the files are the same;
+the last line then ends in `, N not repeated`. --full, or SPARSEKILN_TEST_FULL=1, repeats them, compiles everything, and has the
+tests try all combinations.
 
 --times prints which programs took longest, and how much of that was compiling by NVRTC and LLVM and Python's imports;
 with --write, also puts that between the marks in FILE.
@@ -141,6 +142,8 @@ def main(arguments: list[str]) -> int:
     compiler = memory.Compiler.of([build for build, _ in builds], environment)
     if compiler and not full:
         environment |= compiler.remembering(memory.folder("nvrtc"))
+    if not full:
+        environment["SPARSEKILN_TEST_STORE"] = str(memory.place("kernels"))  # a store of kernels, which keeps its size itself
     passed = memory.folder("passed")
     beside = f"{compiler.said if compiler else ''} {memory.said_of(shutil.which('ptxas'))}"
     total, not_repeated, times = Count(), 0, []

@@ -147,6 +147,10 @@ BulkBox box_of(const BulkIssuer& issuer, const Operands& operands, bool loads) {
     refuse(issuer, FaultKind::invalid_operation,
            "a box whose rows are shorter than the swizzle is not implemented");
   const TensorCoordinates first = operands.coordinates(issuer.lane);
+  if ((std::int64_t{first[0]} * bytes_of(map.element)) % kUnit != 0)  // an H100 says: illegal instruction
+    refuse(issuer, FaultKind::invalid_operation,
+           "its box begins at coordinate " + std::to_string(first[0]) +
+               " of dimension 0, no multiple of 16 bytes");
   if (!loads) {
     for (std::uint32_t d = 0; d < map.rank; ++d)
       if (first[d] < 0)  // 9.7.9.27.1.1

@@ -232,11 +232,18 @@ T low_ones(std::uint32_t length) {
   return length >= kBits<T> ? static_cast<T>(~T{0}) : static_cast<T>((T{1} << length) - 1);
 }
 
+/// A position or a length. The ISA says that their low 8 bits count; an H100 takes all of them for 64-bit
+/// types.
+template <class T>
+std::uint32_t of_field(std::uint32_t number) {
+  return sizeof(T) == 8 ? std::min(number, 2 * kBits<T>) : number & 0xff;
+}
+
 template <class T>
 T extract_field(T a, std::uint32_t b, std::uint32_t c) {
   using U = std::make_unsigned_t<T>;
-  const std::uint32_t position = b & 0xff;
-  const std::uint32_t length = c & 0xff;
+  const std::uint32_t position = of_field<T>(b);
+  const std::uint32_t length = of_field<T>(c);
   const auto bits = static_cast<U>(a);
   const U field = shift_right(bits, position) & low_ones<U>(length);
   if constexpr (!std::is_signed_v<T>) return field;
@@ -249,8 +256,8 @@ T extract_field(T a, std::uint32_t b, std::uint32_t c) {
 
 template <class T>
 T insert_field(T a, T b, std::uint32_t c, std::uint32_t d) {
-  const std::uint32_t position = c & 0xff;
-  const T ones = shift_left(low_ones<T>(d & 0xff), position);
+  const std::uint32_t position = of_field<T>(c);
+  const T ones = shift_left(low_ones<T>(of_field<T>(d)), position);
   return static_cast<T>((b & ~ones) | (shift_left(a, position) & ones));
 }
 

@@ -28,6 +28,34 @@ std::uint32_t nth_bit(std::uint32_t bits, std::uint32_t n) {
   return static_cast<std::uint32_t>(std::countr_zero(bits));
 }
 
+/// "warps 0, 4 and 5"
+std::string names_of(std::uint32_t warps) {
+  std::string names = std::has_single_bit(warps) ? "warp " : "warps ";
+  for (std::uint32_t left = warps; left != 0; left &= left - 1) {
+    names += std::to_string(std::countr_zero(left));
+    const std::uint32_t others = left & (left - 1);
+    if (others != 0) names += std::has_single_bit(others) ? " and " : ", ";
+  }
+  return names;
+}
+
+/// Faults where warps wait for phases of mbarriers: which of them wait for which.
+void report_waits(const Block& block) {
+  const Warp* first = nullptr;
+  std::string waits;
+  for (const auto& [offset, mbarrier] : block.mbarriers) {
+    if (mbarrier.waiting == 0) continue;
+    if (first == nullptr) first = &block.warps[static_cast<std::size_t>(std::countr_zero(mbarrier.waiting))];
+    const std::uint32_t missing = mbarrier.arrived_before & ~mbarrier.arrived;
+    waits += (waits.empty() ? "" : "; ") + names_of(mbarrier.waiting) + " for the " +
+             describe_mbarrier(offset, mbarrier) +
+             (missing == 0 ? "" : ", for which " + names_of(missing) + " arrived the time before");
+  }
+  if (first != nullptr)
+    fault(FaultKind::deadlock, *first, block.grid.program.code[first->pc], std::countr_zero(first->active),
+          "waits, and nothing is left that could change what is waited for: " + waits);
+}
+
 }  // namespace
 
 LineAlignedBytes::LineAlignedBytes(std::size_t bytes)
@@ -262,12 +290,7 @@ void Block::report_stuck() const {
     const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(left))];
     if (!warp.diverged.empty()) report_endless(warp, "");
   }
-  for (const auto& [offset, mbarrier] : mbarriers)
-    if (mbarrier.waiting != 0) {
-      const Warp& warp = warps[static_cast<std::size_t>(std::countr_zero(mbarrier.waiting))];
-      fault(FaultKind::deadlock, warp, grid.program.code[warp.pc], std::countr_zero(warp.active),
-            "waits, and nothing is left that could change the " + describe_mbarrier(offset, mbarrier));
-    }
+  report_waits(*this);
   for (const Warp& warp : warps)
     if (warp.cluster.suspended)
       fault(FaultKind::barrier_not_reached, warp, grid.program.code[warp.pc], std::countr_zero(warp.active),

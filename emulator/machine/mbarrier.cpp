@@ -1,5 +1,7 @@
 #include "emulator/machine/mbarrier.h"
 
+#include <utility>
+
 #include "emulator/machine/async_proxy.h"
 #include "emulator/machine/block.h"
 #include "emulator/machine/warp.h"
@@ -22,6 +24,7 @@ void advance_if_complete(Block& of, Mbarrier& mbarrier) {
   if (mbarrier.pending != 0 || mbarrier.transactions != 0 || mbarrier.expected == 0) return;
   ++mbarrier.phase;
   mbarrier.pending = mbarrier.expected;
+  mbarrier.arrived_before = std::exchange(mbarrier.arrived, 0);
   auto copies = std::make_shared<Knowledge>();
   copies->learn(of.index, mbarrier.slot, 0, mbarrier.phase);
   mbarrier.completed = mbarrier.gathered;
@@ -98,6 +101,7 @@ std::uint64_t mbarrier_arrive(Warp& warp, const Instruction& instruction, int la
               describe_mbarrier(place.offset, mbarrier));
   const std::uint64_t state = mbarrier.phase | std::uint64_t{mbarrier.pending} << 32;
   mbarrier.pending -= arrival.count;
+  if (place.block == warp.block) mbarrier.arrived |= 1u << warp.index;
   if (arrival.drops) mbarrier.expected -= arrival.count;
   if (!arrival.completes && mbarrier.pending == 0)
     fault(FaultKind::invalid_operation, warp, instruction, lane, ".noComplete completes a phase");

@@ -20,6 +20,8 @@ struct Mbarrier {
   Known gathered;             ///< what arrivals of the current phase released
   Known completed;            ///< of the phase before
   std::uint32_t waiting = 0;  ///< warps of its block, one bit each
+  std::uint32_t arrived = 0;  ///< those that arrived in the current phase
+  std::uint32_t arrived_before = 0;  ///< in the phase before
 };
 /// Limits of its counts (9.7.13.15.2, 9.7.13.15.5).
 inline constexpr std::uint32_t kMostArrivals = (1u << 20) - 1;

@@ -210,7 +210,8 @@ TEST_CASE("the layers of a pruned model, of seven shapes, share one compile for 
   int compiled = 0;
   for (std::uint64_t layer = 0; layer < 32; ++layer)
     for (const auto& [rows, cols] : kShapes) {
-      const Options options = attached_options({32, 32}, 19, {});
+      Options options = attached_options({32, 32}, 19, {});
+      options.cache_dir = Suite::current().scratch() / "pruned-model";
       const double density = 0.1 + 0.1 * static_cast<double>(layer % 6);
       const Layout layout = patterns::random(rows, cols, density, kernels.size());
       kernels.push_back(compile(layout, options));

@@ -36,24 +36,24 @@ Suite::Suite(const std::string& target, std::size_t every)
       device_(open_device(target)),
       every_(every) {
   take_empty_store();
+  if (const char* const kept = std::getenv("SPARSEKILN_TEST_STORE"); kept != nullptr && on_cpu())
+    keep_store(kept);
   current_suite = this;
 }
 
 Suite::~Suite() {
   current_suite = nullptr;
-  keep_store({});
+  std::error_code ignored;
+  std::filesystem::remove_all(scratch_, ignored);
 }
 
-void Suite::keep_store(std::filesystem::path folder) {
-  std::error_code ignored;
-  if (!made_.empty()) std::filesystem::remove_all(made_, ignored);
-  made_.clear();
-  cache_dir_ = std::move(folder);
-}
+void Suite::keep_store(std::filesystem::path folder) { cache_dir_ = std::move(folder); }
 
 void Suite::take_empty_store() {
-  keep_store(make_folder());
-  made_ = cache_dir_;
+  std::error_code ignored;
+  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
+  scratch_ = make_folder();
+  keep_store(scratch_ / "store");
 }
 
 const Suite& Suite::current() { return *current_suite; }

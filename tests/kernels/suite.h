@@ -36,8 +36,11 @@ class Suite {
   [[nodiscard]] const std::shared_ptr<const Device>& device() const { return device_; }
   [[nodiscard]] bool on_cpu() const { return device_->target().kind == Target::Kind::cpu; }
   [[nodiscard]] std::size_t every() const { return every_; }
-  /// The store. It is empty when the suite starts and removed with it, unless `keep_store` names another one.
+  /// The store. It is empty when the suite starts and removed with it, unless `keep_store` names another one;
+  /// on the cpu also unless SPARSEKILN_TEST_STORE does.
   [[nodiscard]] const std::filesystem::path& cache_dir() const { return cache_dir_; }
+  /// A folder that is empty when the suite starts and removed with it.
+  [[nodiscard]] const std::filesystem::path& scratch() const { return scratch_; }
   /// From now on uses the store in `folder`, which is kept.
   void keep_store(std::filesystem::path folder);
   /// From now on uses an empty store.
@@ -75,7 +78,7 @@ class Suite {
   std::shared_ptr<const Device> device_;
   std::size_t every_;
   std::filesystem::path cache_dir_;
-  std::filesystem::path made_;  ///< the store to remove; empty if there is none
+  std::filesystem::path scratch_;
 };
 
 /// Copies inputs and poison (or what y held before) to the device, launches, and copies y back into `output`.

@@ -24,7 +24,7 @@ auto on_new_thread(Work work) {
 
 Options threads_options() {
   Options options = Suite::current().options({16, 32}, 33);
-  options.cache_dir = Suite::current().cache_dir() / "threads";
+  options.cache_dir = Suite::current().scratch() / "threads";
   // More workers than rows, so that some rows are split and a workspace is needed.
   options.target = Suite::current().target_with(Suite::current().on_cpu() ? 7 : 132);
   return options;
@@ -70,7 +70,7 @@ TEST_CASE("a new thread gives a kernel another layout and launches it") {
 
 TEST_CASE("a new thread waits for the baked kernel of a tiered one and launches it") {
   Options options = threads_options();
-  options.cache_dir = Suite::current().cache_dir() / "threads-tiered";
+  options.cache_dir = Suite::current().scratch() / "threads-tiered";
   options.specialization = Specialization::tiered;
   const Problem problem = make_problem(wide(), options);
   const HostInputs inputs = make_inputs(problem, 33, Inputs::small_integers, 4);

@@ -18,7 +18,7 @@ namespace {
 
 Options tiered_options(Batch batch, const std::string& store) {
   Options options = Suite::current().options({16, 16}, batch);
-  options.cache_dir = Suite::current().cache_dir() / store;
+  options.cache_dir = Suite::current().scratch() / store;
   options.specialization = Specialization::tiered;
   return options;
 }

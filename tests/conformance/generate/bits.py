@@ -193,9 +193,13 @@ def fields(family):
         (0x100, 0x108),
     ]
 
+    def taken(width, number):
+        """What counts of a position or a length: of 32 bits as the ISA says, of 64 as an H100 does it."""
+        return number & 255 if width == 32 else number
+
     def extract(width, is_signed):
         def rule(a, b, c):
-            position, length, top = b & 255, c & 255, width - 1
+            position, length, top = taken(width, b), taken(width, c), width - 1
             fill = a >> min(position + length - 1, top) & 1 if is_signed and length else 0
             bit = lambda i: a >> (position + i) & 1 if i < length and position + i <= top else fill  # noqa: E731
             return sum(bit(i) << i for i in range(width))
@@ -205,9 +209,9 @@ def fields(family):
     def insert(width):
         def rule(a, b, c, d):
             result = b
-            for i in range(d & 255):
-                if (c & 255) + i < width:
-                    at = (c & 255) + i
+            for i in range(taken(width, d)):
+                if taken(width, c) + i < width:
+                    at = taken(width, c) + i
                     result = result & ~(1 << at) | (a >> i & 1) << at
             return result
 

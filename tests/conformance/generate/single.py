@@ -120,7 +120,7 @@ def arithmetic(family):
             lambda a, b: rule(F32, a, b, "rn", ftz=True),
         )
         family.table(
-            f"{op}.sat.f32 clamps to 0 … 1, NaN to 0",
+            f"{op}.sat.f32 clamps to 0 to 1, NaN to 0",
             "f32 a, f32 b",
             "f32 d",
             f"{op}.sat.f32 d, a, b;",
@@ -359,15 +359,16 @@ def extremes(family):
 
 
 def canonical(family):
-    ops = {"add": "a, b", "sub": "a, b", "mul": "a, b", "fma.rn": "a, b, b", "min": "a, a", "max": "a, a"}
+    # Not the minimum of a and a, of which ptxas makes a copy.
+    ops = {"add": "a, b", "sub": "a, b", "mul": "a, b", "fma.rn": "a, b, b", "min": "a, c", "max": "a, c"}
     outs = ", ".join(f"b32 d{i}" for i in range(len(ops)))
     ptx = "\n".join(f"{op}.f32 d{i}, {operands};" for i, (op, operands) in enumerate(ops.items()))
     family.case(
         "a NaN that arithmetic gives is 0x7fffffff",
-        "f32 a, f32 b",
+        "f32 a, f32 b, f32 c",
         outs,
         ptx,
-        [((bits, ONE), (NAN,) * len(ops)) for bits in (NAN, SNAN, 0xFFC00000, 0x7FC12345)],
+        [((bits, ONE, 0xFFC00001), (NAN,) * len(ops)) for bits in (NAN, SNAN, 0xFFC00000, 0x7FC12345)],
     )
 
 

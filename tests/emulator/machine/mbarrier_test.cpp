@@ -60,6 +60,31 @@ TEST_CASE("an mbarrier whose phase is never complete is reported with what it ne
             .always(FaultKind::deadlock, {"phase 0 still needs 0 arrivals and 64 bytes"}));
 }
 
+TEST_CASE("of warps that wait for one another it is said which wait for which") {
+  const auto arrive = [](const char* at) {
+    return std::string("@%p9 mbarrier.arrive.shared::cta.b64 %rd5, [b+") + at + "];\n";
+  };
+  const auto until = [](const char* at, const char* parity, const char* label) {
+    return std::string(label) + ": mbarrier.try_wait.parity.shared::cta.b64 %p1, [b+" + at + "], " + parity +
+           ";\n@!%p1 bra " + label + ";\n";
+  };
+  // One place for x and one for W, at 0 and 16 those that are full, at 8 the one of x that is free: a
+  // consumer that keeps its x until its next W is there waits for a producer that brings another x first.
+  const char* const x = "0";
+  const char* const free_x = "8";
+  const char* const w = "16";
+  Kernel kernel = warps(
+      3, 1,
+      "@%p8 mbarrier.init.shared::cta.b64 [b+8], 1;\n@%p8 mbarrier.init.shared::cta.b64 [b+16], 1;\n"
+      "bar.sync 0;\nsetp.eq.u32 %p0, %r9, 2;\n@%p0 bra END;\nsetp.eq.u32 %p0, %r9, 1;\n@%p0 bra CONSUME;\n" +
+          arrive(x) + arrive(w) + until(free_x, "0", "P0") + arrive(x) + until(free_x, "1", "P1") +
+          arrive(w) + "bra END;\nCONSUME: " + until(x, "0", "C0") + until(w, "0", "C1") + arrive(free_x) +
+          until(x, "1", "C2") + until(w, "1", "C3") + arrive(free_x) + "END: ");
+  CHECK(kernel.always(FaultKind::deadlock,
+                      {"warp 0 for the mbarrier", "for which warp 1 arrived the time before",
+                       "warp 1 for the mbarrier", "for which warp 0 arrived the time before"}));
+}
+
 TEST_CASE("phases follow each other, by state and by parity") {
   Kernel kernel = warps(1, 32,
                         "mbarrier.arrive.shared::cta.b64 %rd5, [b];\n"

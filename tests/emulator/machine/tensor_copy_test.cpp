@@ -64,11 +64,11 @@ TEST_CASE("what is outside of the tensor is zero on load, and counts for the mba
   for (std::uint32_t row = 0; row < 8; ++row)
     for (std::uint32_t column = 0; column < 32; ++column) {
       const int r = static_cast<int>(row) - 2;
-      const int c = static_cast<int>(column) + 5;
+      const int c = static_cast<int>(column) + 4;
       expected[row * 32 + column] =
           r >= 0 && r < 4 && c < 32 ? 1000 + static_cast<std::uint32_t>(r * 32 + c) : 0;
     }
-  CHECK(loads(matrix_of(4), "5, -2").gives(expected));
+  CHECK(loads(matrix_of(4), "4, -2").gives(expected));
   CHECK(loads(matrix_of(4), "0, 4").gives(Words(256, 0)));
   CHECK(loads(matrix_of(4, Swizzle::within_128), "64, 64").gives(Words(256, 0)));
 }
@@ -87,9 +87,9 @@ TEST_CASE("elements outside become NaN if the map asks for it, and TFLOAT32 is r
 TEST_CASE("a store leaves out what is outside of the tensor") {
   Words expected(2048, 0xeeeeeeee);
   for (std::uint32_t row = 0; row < 3; ++row)
-    for (std::uint32_t column = 30; column < 32; ++column)
-      expected[(row + 1) * 32 + column] = 1000 + row * 32 + column - 30;
-  BulkKernel clipped = stores(matrix_of(4), "30, 1");
+    for (std::uint32_t column = 28; column < 32; ++column)
+      expected[(row + 1) * 32 + column] = 1000 + row * 32 + column - 28;
+  BulkKernel clipped = stores(matrix_of(4), "28, 1");
   CHECK(clipped.gives(expected));
   CHECK(stores(matrix_of(4), "0, 4").gives(Words(2048, 0xeeeeeeee)));
 }
@@ -149,8 +149,8 @@ TEST_CASE("three dimensions with element strides") {
   Words expected;
   for (std::uint32_t z = 0; z < 2; ++z)
     for (std::uint32_t y = 0; y < 2; ++y)
-      for (std::uint32_t x = 0; x < 4; ++x) expected.push_back(1000 + (z + 5) * 64 + (2 * y + 1) * 8 + x + 2);
-  CHECK(loads(map, "2, 1, 5").gives(expected));
+      for (std::uint32_t x = 0; x < 4; ++x) expected.push_back(1000 + (z + 5) * 64 + (2 * y + 1) * 8 + x + 4);
+  CHECK(loads(map, "4, 1, 5").gives(expected));
 }
 
 TEST_CASE("operands of tensor copies are checked") {
@@ -174,6 +174,11 @@ TEST_CASE("operands of tensor copies are checked") {
   const std::string store = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group ";
   CHECK(with(store + "[%rd2, {0, -1}], [%r9]", matrix_of(64))
             .always(FaultKind::invalid_operation, {"begins at coordinate -1"}));
+  CHECK(with(load + "[%r9], [%rd2, {2, 0}], [%r8]", matrix_of(64))
+            .always(FaultKind::invalid_operation,
+                    {"begins at coordinate 2 of dimension 0, no multiple of 16 bytes"}));
+  CHECK(with(store + "[%rd2, {-1, 0}], [%r9]", matrix_of(64))
+            .always(FaultKind::invalid_operation, {"no multiple of 16 bytes"}));
   other = matrix_of(64);
   other.element = TensorElement::tf32;
   CHECK(with(store + "[%rd2, {0, 0}], [%r9]", other).always(FaultKind::invalid_operation, {"TFLOAT32"}));

