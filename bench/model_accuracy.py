@@ -1,4 +1,11 @@
-"""Whether the cpu target's model ranks configs as measurements do: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md] [--short]
+"""Whether the model ranks configs as measurements do: python3 bench/model_accuracy.py BUILD_DIR [--write docs/tuning-model.md] [--short]
+                                                     python3 bench/model_accuracy.py BUILD_DIR --from FILE [--json] [--write docs/gpu.md]
+
+With --from: the CUDA model, and configs that a GPU has measured (bench/measured/*.jsonl, a line each: see predictions.cpp). Needs no
+GPU. For each problem it prints the two figures below, the median of how far the model is off, as a factor, and the measured time of
+what compile() takes where that is among the configs; no records are read. These configs are no records: compile() does not know them.
+
+Without it, the cpu target's model, which is measured here.
 
 Layers of 2560 hidden units, 25, 6.56 and 2.71 % dense, blocks of 32, 16 and 8, batch 64: forward in float32, and at 6.56 %
 both gradients, and forward in bfloat16. For each of them, every candidate is measured whose predicted time is at most three
@@ -15,6 +22,7 @@ import pathlib
 import statistics
 import tempfile
 
+import measured_configs
 import publish
 import tuning
 
@@ -80,8 +88,18 @@ def main() -> None:
     parser = publish.parser(__doc__)
     parser.add_argument("--budget", default="120s", help="of a problem; must do for all of its candidates")
     parser.add_argument("--seed", type=int, default=1, help="of the layouts")
+    parser.add_argument("--from", type=pathlib.Path, dest="measured", metavar="FILE", help="configs that a GPU has measured")
+    parser.add_argument("--target", default="h100", help="the GPU that measured them")
+    parser.add_argument("--json", action="store_true", help="a list with a document for each problem")
     publish.add_write(parser, __file__)
     options = parser.parse_args()
+    if options.measured:
+        found = measured_configs.rank(options.build.resolve(), options.measured, options.target)
+        text = measured_configs.table(found)
+        print(json.dumps(found, indent=1) if options.json else text)
+        if options.write:
+            publish.write(options.write, text, __file__)
+        return
     tool = options.build.resolve() / "tools" / "sparsekiln"
     hidden, batch, problems = (256, 8, _SHORT) if options.short else (_HIDDEN, _BATCH, _PROBLEMS)
     rows = []

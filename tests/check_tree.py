@@ -35,7 +35,7 @@ _TOP = {
     *("include system compiler templates autotune oracle cache runtime emulator tools python tests bench examples docs packaging".split()),
 }
 _LONGEST = 700
-_BY_PROGRAMS = ("tests/emulator/triton/ptx/",)  # not for people to read
+_BY_PROGRAMS = ("tests/emulator/triton/ptx/", "tests/conformance/golden/", "bench/measured/")  # not for people to read
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 _SOURCES = {".h", ".cpp", ".cuh"}
 _STRAY_PATH = re.compile(r"(?<![\w.~}])/(?:home|work|opt|root|Users)/\w+")

@@ -31,7 +31,7 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 _PARTS = {
     "meson.build", "batch_reduce.c", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
     "contestants.py", "cpu_contestants.py", "cpu_scaling.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_results.py", "gpu_tables.py", "headline.py", "linear_cases.py", "main_loop.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_spmm.py",
+    "gpu_results.py", "gpu_tables.py", "headline.py", "linear_cases.py", "main_loop.py", "measured_configs.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_spmm.py",
     "wgmma_products.py", "workloads.json", "workloads.py", "xsmm_product.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -98,7 +98,7 @@ class Bench(unittest.TestCase):
 
     def written(self, name: str, *options: object) -> list[dict[str, str]]:
         """Runs a script as the documents show, and gives the rows of the tables that it writes."""
-        (shown,) = documented(name)
+        (shown,) = (one for one in documented(name) if "--from" not in one)
         (document,) = (one for one in shown if one.startswith("docs/"))
         return self.tables_in(
             document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
@@ -378,6 +378,26 @@ class Bench(unittest.TestCase):
             self.assertTrue(-1 <= float(row["correlation"]) <= 1)
             self.assertTrue(1 <= float(row["pick"]) <= float(row["slowest / best"]) + 0.01, row)
 
+    def test_predictions(self):
+        """Of configs that a GPU has measured: what docs/gpu.md says of them is what the model says now."""
+        self.program("predictions")
+        shown = [one for one in documented("model_accuracy.py") if "--from" in one]
+        self.assertTrue(shown)
+        for arguments in shown:
+            file = _ROOT / arguments[arguments.index("--from") + 1]
+            places = {"build": _BUILD, arguments[arguments.index("--from") + 1]: file}
+            wanted = self.placed(arguments[: arguments.index("--write")], places)
+            table = self.script("model_accuracy.py", *wanted)
+            self.assertIn(table.strip(), (_ROOT / arguments[-1]).read_text(), "written by a model that has changed since")
+            rows = json.loads(self.script("model_accuracy.py", *wanted, "--json"))
+            self.assertEqual(sum(row["configs"] for row in rows), 751)  # and one of a problem that has no other
+            for row in rows:
+                self.assertGreaterEqual(row["pick"], 1)
+                self.assertTrue(-1 <= row["correlation"] <= 1)
+        wrong = self.folder / "wrong.jsonl"
+        wrong.write_text(file.read_text().splitlines()[0].replace("tile_n", "tile_m"))
+        self.assertIn("tile_m", self.call([self.program("predictions"), wrong], status=1).stderr)
+
     @needs_cpu
     def test_model_speed(self):
         self.assertEqual(self.written("model_speed.py"), [])
@@ -586,7 +606,7 @@ class Bench(unittest.TestCase):
 
     def test_documents_name_programs_that_are_there(self):
         for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").glob("*.md"))):
-            for name in re.findall(r"\bbench/(\w+(?:\.(?:py|json))?)", document.read_text()):
+            for name in re.findall(r"\bbench/(\w+(?:\.(?:py|json))?)(?![\w/])", document.read_text()):
                 file = name if "." in name else f"{name}.cpp"
                 self.assertIn(file, _PARTS if file.endswith(".json") else programs(), document.name)
 

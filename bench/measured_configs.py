@@ -1,0 +1,58 @@
+"""Configs that a GPU has measured, and how the cost model ranks them: for bench/model_accuracy.py --from."""
+
+import json
+import math
+import pathlib
+import subprocess
+from typing import Any
+
+import publish
+import tuning
+
+Row = dict[str, Any]
+_PROBLEM = ("rows", "cols", "density", "block", "type", "n", "op", "layout_seed")
+_LEAST = 2  #: configs of a problem, of which one is to be picked
+
+
+def rank(build: pathlib.Path, file: pathlib.Path, target: str) -> list[Row]:
+    """A row for each problem of the file, in its order. Raises CalledProcessError where a line is not read."""
+    measured = [json.loads(line) for line in file.read_text().splitlines()]
+    command = [build / "bench" / "predictions", file, "--target", target]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    by_problem: dict[tuple, list[tuple[dict, dict]]] = {}
+    for line, answer in zip(measured, map(json.loads, said.splitlines()), strict=True):
+        by_problem.setdefault(tuple(line[name] for name in _PROBLEM), []).append((line, answer))
+    return [row_of(pairs) for pairs in by_problem.values() if len(pairs) >= _LEAST]
+
+
+def row_of(pairs: list[tuple[dict, dict]]) -> Row:
+    """`pairs`: a measured line and what the model says of it, of one problem."""
+    first, chosen = pairs[0][0], pairs[0][1]["default"]
+    times = [line["cold_us"] for line, _ in pairs]
+    predicted = [answer["predicted_us"] for _, answer in pairs]
+    best = min(times)
+    defaults = [line["cold_us"] for line, answer in pairs if answer["config"] == chosen]
+    return {
+        "problem": name_of(first), "configs": len(pairs), "correlation": tuning.correlation(predicted, times),
+        "pick": times[predicted.index(min(predicted))] / best, "best_us": best,
+        "error": math.exp(sorted(abs(math.log(mine / other)) for mine, other in zip(predicted, times))[len(pairs) // 2]),
+        "default": chosen, "default_us": min(defaults) if defaults else None,
+    }  # fmt: skip
+
+
+def name_of(line: dict) -> str:
+    """14336x4096 10 % block 64 bf16 n=8192 forward"""
+    return f"{line['rows']}x{line['cols']} {100 * line['density']:.3g} % block {line['block']} {line['type']} n={line['n']} {line['op']}"
+
+
+def table(rows: list[Row]) -> str:
+    columns = ["problem", "configs", "correlation", "pick", "error", "best, µs", "default, µs"]
+
+    def cells(row: Row) -> list[object]:
+        default = "not among them" if row["default_us"] is None else f"{row['default_us']:.1f}"
+        return [
+            row["problem"], row["configs"], f"{row['correlation']:.2f}", f"{row['pick']:.3f}", f"{row['error']:.2f}", f"{row['best_us']:.1f}",
+            default,
+        ]  # fmt: skip
+
+    return "\n".join(publish.table(columns, map(cells, rows)))

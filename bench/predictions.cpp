@@ -1,0 +1,93 @@
+// What the cost model says of configs that were measured: reads a file of JSON documents, one a line, and prints
+// one for each, in the same order. No GPU is asked, and no record is read.
+//
+//   predictions FILE [--target h100]
+//
+// A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
+// tf32), n, op, layout_seed (of the random layout) and config. Its answer has `predicted_us`, `config` in full,
+// and `default`, what compile() takes for the problem.
+
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sparsekiln/config.h>
+#include <sparsekiln/error.h>
+#include <sparsekiln/layout.h>
+#include <sparsekiln/patterns.h>
+#include <nlohmann/json.hpp>
+
+#include "autotune/default_plan.h"
+#include "autotune/prediction.h"
+#include "bench/command_line.h"
+#include "system/standard_streams.h"
+
+namespace sparsekiln {
+namespace {
+
+Problem problem_of(const nlohmann::json& line) {
+  Problem problem;
+  const auto block = line.at("block").get<std::int32_t>();
+  const auto type = line.at("type").get<std::string>();
+  problem.layout = patterns::random(line.at("rows").get<std::int32_t>() / block,
+                                    line.at("cols").get<std::int32_t>() / block,
+                                    line.at("density").get<double>(), line.at("layout_seed").get<std::uint64_t>());
+  problem.block = parse_block_shape(std::to_string(block));
+  problem.batch = parse_batch(std::to_string(line.at("n").get<std::int64_t>()));
+  problem.dtype = problem.out_dtype = parse_dtype(type == "tf32" ? "f32" : type);
+  problem.math = parse_math(type == "tf32" ? "tf32" : "ieee");
+  problem.operation = parse_operation(line.at("op").get<std::string>());
+  return problem;
+}
+
+/// A problem and what its configs share.
+struct Priced {
+  Priced(const Problem& of, const Target& target)
+      : problem(of), pricing(of, target), chosen(to_string(choose_plan(of, target).back().config)) {}
+  Problem problem;
+  Pricing pricing;
+  std::string chosen;
+};
+
+int run_program(bench::CommandLine& line) {
+  const Target target = Target::parse(line.take("--target").value_or("h100"));
+  if (line.rest().size() != 2 || line.rest()[1].starts_with("--")) {
+    write_message("usage: predictions FILE [--target h100]\n");
+    return 2;
+  }
+  std::ifstream file(line.rest()[1]);
+  if (!file) throw Error(ErrorKind::io, fmt::format("cannot read '{}'", line.rest()[1]));
+  std::map<std::string, std::unique_ptr<Priced>> problems;
+  for (std::string text; std::getline(file, text);) {
+    const auto measured = nlohmann::json::parse(text);
+    nlohmann::json key = nlohmann::json::array();
+    for (const char* name : {"rows", "cols", "density", "block", "type", "n", "op", "layout_seed"})
+      key.push_back(measured.at(name));
+    auto& priced = problems[key.dump()];
+    if (!priced) priced = std::make_unique<Priced>(problem_of(measured), target);
+    const Config config = parse_config(measured.at("config").get<std::string>());
+    const double us = priced->pricing.of(config, priced->problem.batch.bound()).us;
+    const nlohmann::json answer{
+        {"predicted_us", us}, {"config", to_string(config)}, {"default", priced->chosen}};
+    write_results(answer.dump() + "\n");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sparsekiln
+
+int main(int argc, char** argv) {
+  try {
+    sparsekiln::bench::CommandLine line(argc, argv);
+    return sparsekiln::run_program(line);
+  } catch (const std::exception& error) {
+    sparsekiln::write_message(fmt::format("predictions: {}\n", error.what()));
+    return 1;
+  }
+}
