@@ -379,7 +379,7 @@ class Bench(unittest.TestCase):
             self.assertTrue(1 <= float(row["pick"]) <= float(row["slowest / best"]) + 0.01, row)
 
     def test_predictions(self):
-        """Of configs that a GPU has measured: what docs/gpu.md says of them is what the model says now."""
+        """What docs/gpu.md says of configs that a GPU has measured is what the model says now."""
         self.program("predictions")
         shown = [one for one in documented("model_accuracy.py") if "--from" in one]
         self.assertTrue(shown)
