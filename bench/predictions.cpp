@@ -1,11 +1,11 @@
-// What the cost model says of configs that were measured: reads a file of JSON documents, one a line, and prints
-// one for each, in the same order. No GPU is asked, and no record is read.
+// What the cost model says of configs that were measured: reads a file of JSON documents, one a line, and
+// prints one for each, in the same order. No GPU is asked, and no record is read.
 //
 //   predictions FILE [--target h100]
 //
 // A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
-// tf32), n, op, layout_seed (of the random layout) and config. Its answer has `predicted_us`, `config` in full,
-// and `default`, what compile() takes for the problem.
+// tf32), n, op, layout_seed (of the random layout) and config. Its answer has `predicted_us`, `config` in
+// full, and `default`, what compile() takes for the problem.
 
 #include <cstdint>
 #include <exception>
@@ -34,9 +34,9 @@ Problem problem_of(const nlohmann::json& line) {
   Problem problem;
   const auto block = line.at("block").get<std::int32_t>();
   const auto type = line.at("type").get<std::string>();
-  problem.layout = patterns::random(line.at("rows").get<std::int32_t>() / block,
-                                    line.at("cols").get<std::int32_t>() / block,
-                                    line.at("density").get<double>(), line.at("layout_seed").get<std::uint64_t>());
+  problem.layout = patterns::random(
+      line.at("rows").get<std::int32_t>() / block, line.at("cols").get<std::int32_t>() / block,
+      line.at("density").get<double>(), line.at("layout_seed").get<std::uint64_t>());
   problem.block = parse_block_shape(std::to_string(block));
   problem.batch = parse_batch(std::to_string(line.at("n").get<std::int64_t>()));
   problem.dtype = problem.out_dtype = parse_dtype(type == "tf32" ? "f32" : type);
