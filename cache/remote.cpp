@@ -208,7 +208,9 @@ Remote::~Remote() {
   }
   {
     std::unique_lock lock(state_->mutex);
-    state_->changed.wait_for(lock, kLastWait, [&] { return state_->queue.empty() && !state_->busy; });
+    // Until a time of day: glibc waits by the steady clock from 2.30 on, and wheels are for 2.28.
+    state_->changed.wait_until(lock, std::chrono::system_clock::now() + kLastWait,
+                               [&] { return state_->queue.empty() && !state_->busy; });
     state_->ends = true;
     state_->cancelled = true;
     state_->queue.clear();
