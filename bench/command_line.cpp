@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sparsekiln/error.h>
 
 #include "system/standard_streams.h"
@@ -58,6 +59,26 @@ std::optional<std::string> CommandLine::take(std::string_view name) {
 }
 
 bool CommandLine::take_flag(std::string_view name) { return std::erase(arguments_, name) > 0; }
+
+const std::string& CommandLine::only(std::string_view what) const {
+  if (arguments_.size() != 2 || arguments_[1].starts_with("--"))
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("one {} is wanted, not '{}'", what,
+                            fmt::join(arguments_.begin() + 1, arguments_.end(), " ")));
+  return arguments_[1];
+}
+
+int run_program(int argc, char** argv, const std::function<void(CommandLine&)>& program) {
+  CommandLine line(argc, argv);
+  try {
+    program(line);
+    return 0;
+  } catch (const Error& error) {
+    return say(line, error, error.kind() == ErrorKind::io ? 1 : 2);
+  } catch (const std::exception& error) {
+    return say(line, error, 2);
+  }
+}
 
 int run_benchmarks(int argc, char** argv, const std::function<void(CommandLine&, bool)>& declare,
                    const std::function<void(const Run&)>& see) {

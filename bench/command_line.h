@@ -20,12 +20,19 @@ class CommandLine {
   [[nodiscard]] std::optional<std::string> take(std::string_view name);
   /// Removes `--name`; returns whether it was there.
   [[nodiscard]] bool take_flag(std::string_view name);
+  /// The only argument that remains. Throws `invalid_argument` that says `what` is wanted where there is
+  /// none, an option, or more.
+  [[nodiscard]] const std::string& only(std::string_view what) const;
   /// The remaining arguments, the program's name first.
   [[nodiscard]] const std::vector<std::string>& rest() const { return arguments_; }
 
  private:
   std::vector<std::string> arguments_;
 };
+
+/// The main function of a program that is no benchmark: runs `program`. Exit status: 0; 1 where a file cannot
+/// be read; 2 for whatever else is thrown, which is said.
+[[nodiscard]] int run_program(int argc, char** argv, const std::function<void(CommandLine& line)>& program);
 
 /// The main function of a benchmark program. `declare` removes the program's own options and registers its
 /// benchmarks; the options of Google Benchmark are also accepted. So is `--short`, which all programs and

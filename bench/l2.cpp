@@ -18,7 +18,6 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -26,7 +25,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 #include <sparsekiln/convolution.h>
@@ -273,7 +271,7 @@ std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Confi
   return ctas;
 }
 
-int run_program(bench::CommandLine& line) {
+void model(bench::CommandLine& line) {
   Problem problem;
   problem.block = parse_block_shape(line.take("--block").value_or("32"));
   problem.batch = parse_batch(line.take("--batch").value_or("64"));
@@ -284,12 +282,7 @@ int run_program(bench::CommandLine& line) {
   const Target target = Target::parse(line.take("--target").value_or("h100"));
   const double megabytes = std::stod(line.take("--l2-mb").value_or("50"));
   const std::optional<std::string> pinned = line.take("--config");
-  if (line.rest().size() != 2 || line.rest()[1].starts_with("--")) {
-    write_message(
-        fmt::format("l2 takes one layout; given {}\n", fmt::join(line.rest() | std::views::drop(1), " ")));
-    return 2;
-  }
-  problem.layout = Layout::load(line.rest()[1]);
+  problem.layout = Layout::load(line.only("layout"));
   const std::int64_t n = problem.batch.bound();
   const Config config = pinned ? parse_config(*pinned) : choose_plan(problem, target).back().config;
   const auto at_once = static_cast<std::size_t>(target.workers) * static_cast<std::size_t>(config.split);
@@ -310,21 +303,9 @@ int run_program(bench::CommandLine& line) {
                  {"with_partial_sums", modelled(PartialSums(true))},
                  {"predicted_us", predict(problem, target, config, n).us}});
   write_results(answer.dump() + "\n");
-  return 0;
 }
 
 }  // namespace
 }  // namespace sparsekiln
 
-int main(int argc, char** argv) {
-  try {
-    sparsekiln::bench::CommandLine line(argc, argv);
-    return sparsekiln::run_program(line);
-  } catch (const sparsekiln::Error& error) {
-    sparsekiln::write_message(fmt::format("l2: {}\n", error.what()));
-    return error.kind() == sparsekiln::ErrorKind::io ? 1 : 2;
-  } catch (const std::exception& error) {
-    sparsekiln::write_message(fmt::format("l2: {}\n", error.what()));
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return sparsekiln::bench::run_program(argc, argv, sparsekiln::model); }

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import statistics
 import subprocess
 from typing import Any
 
@@ -35,7 +36,7 @@ def row_of(pairs: list[tuple[dict, dict]]) -> Row:
     return {
         "problem": name_of(first), "configs": len(pairs), "correlation": tuning.correlation(predicted, times),
         "pick": times[predicted.index(min(predicted))] / best, "best_us": best,
-        "error": math.exp(sorted(abs(math.log(mine / other)) for mine, other in zip(predicted, times))[len(pairs) // 2]),
+        "error": math.exp(statistics.median(abs(math.log(mine / other)) for mine, other in zip(predicted, times))),
         "default": chosen, "default_us": min(defaults) if defaults else None,
     }  # fmt: skip
 
@@ -55,4 +56,5 @@ def table(rows: list[Row]) -> str:
             default,
         ]  # fmt: skip
 
-    return "\n".join(publish.table(columns, map(cells, rows)))
+    said = f"{sum(row['configs'] for row in rows)} configs of {len(rows)} problems; of those with one config nothing is said."
+    return "\n".join([said, "", *publish.table(columns, map(cells, rows))])

@@ -54,14 +54,11 @@ struct Priced {
   std::string chosen;
 };
 
-int run_program(bench::CommandLine& line) {
+void predict_all(bench::CommandLine& line) {
   const Target target = Target::parse(line.take("--target").value_or("h100"));
-  if (line.rest().size() != 2 || line.rest()[1].starts_with("--")) {
-    write_message("usage: predictions FILE [--target h100]\n");
-    return 2;
-  }
-  std::ifstream file(line.rest()[1]);
-  if (!file) throw Error(ErrorKind::io, fmt::format("cannot read '{}'", line.rest()[1]));
+  const std::string& path = line.only("file of measured configs");
+  std::ifstream file(path);
+  if (!file) throw Error(ErrorKind::io, fmt::format("cannot read '{}'", path));
   std::map<std::string, std::unique_ptr<Priced>> problems;
   for (std::string text; std::getline(file, text);) {
     const auto measured = nlohmann::json::parse(text);
@@ -76,18 +73,11 @@ int run_program(bench::CommandLine& line) {
         {"predicted_us", us}, {"config", to_string(config)}, {"default", priced->chosen}};
     write_results(answer.dump() + "\n");
   }
-  return 0;
 }
 
 }  // namespace
 }  // namespace sparsekiln
 
 int main(int argc, char** argv) {
-  try {
-    sparsekiln::bench::CommandLine line(argc, argv);
-    return sparsekiln::run_program(line);
-  } catch (const std::exception& error) {
-    sparsekiln::write_message(fmt::format("predictions: {}\n", error.what()));
-    return 1;
-  }
+  return sparsekiln::bench::run_program(argc, argv, sparsekiln::predict_all);
 }
