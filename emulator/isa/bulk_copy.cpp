@@ -156,7 +156,7 @@ BulkBox box_of(const BulkIssuer& issuer, const Operands& operands, bool loads) {
       if (first[d] < 0)  // 9.7.9.27.1.1
         refuse(issuer, FaultKind::invalid_operation,
                "writes a box that begins at coordinate " + std::to_string(first[d]));
-    if (converts(map.element))
+    if (converts(map.element) || map.element == TensorElement::f32_ftz)
       refuse(issuer, FaultKind::invalid_operation,
              "what a write does with elements of TFLOAT32 or FTZ types is not implemented");
   }

@@ -349,14 +349,13 @@ std::uint32_t on_load(TensorElement element, std::uint32_t bits) {
     case TensorElement::tf32:
     case TensorElement::tf32_ftz:
       return number::narrow_tf32<number::Rounding::nearest_even>(number::float_of(bits));
-    default:  // .f32.ftz as well: an H100 loads subnormals as they are
+    default:
       return bits;
   }
 }
 
 bool converts(TensorElement element) {
-  return element == TensorElement::f32_ftz || element == TensorElement::tf32 ||
-         element == TensorElement::tf32_ftz;
+  return element == TensorElement::tf32 || element == TensorElement::tf32_ftz;
 }
 
 }  // namespace sparsekiln::emulator

@@ -129,7 +129,7 @@ struct BoxRun {
 /// The bytes that stand for an element outside of the tensor.
 [[nodiscard]] std::uint64_t fill_bits(const TensorMap& map);
 /// What becomes of four bytes on their way to shared memory: TFLOAT32 is rounded to the nearest (PTX ISA
-/// 5.5.1), FTZ types lose subnormal numbers.
+/// 5.5.1). FTZ types keep subnormal numbers, as on an H100.
 [[nodiscard]] std::uint32_t on_load(TensorElement element, std::uint32_t bits);
 /// Whether on_load changes anything.
 [[nodiscard]] bool converts(TensorElement element);

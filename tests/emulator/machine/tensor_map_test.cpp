@@ -208,7 +208,7 @@ TEST_CASE("one dimension of bytes") {
   CHECK(runs_of_box(map, {900}) == std::vector<BoxRun>{{0x30000 + 900, 0, 100}});
 }
 
-TEST_CASE("TFLOAT32 is rounded to the nearest on load, and FTZ types lose subnormal numbers") {
+TEST_CASE("TFLOAT32 is rounded to the nearest on load, and FTZ types keep subnormal numbers") {
   CHECK(on_load(TensorElement::tf32, 0x3f800fff) == 0x3f800000);
   CHECK(on_load(TensorElement::tf32, 0x3f801000) == 0x3f800000);  // a tie, to even
   CHECK(on_load(TensorElement::tf32, 0x3f801001) == 0x3f802000);
