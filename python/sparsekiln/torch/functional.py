@@ -10,7 +10,7 @@ import sparsekiln
 from sparsekiln._arguments import shown
 
 from .kernels import kernels_of, know
-from .operands import check_optional_tensors, check_tensor
+from .operands import check_loaded, check_optional_tensors, check_tensor
 from .operators import call, refuse_transforms_of_bsr
 from .products import ACTIVATIONS
 
@@ -94,8 +94,7 @@ def check_bsr(weight: Tensor) -> None:
     if not isinstance(weight, torch.Tensor) or weight.layout != torch.sparse_bsr:
         kind = weight.layout if isinstance(weight, torch.Tensor) else type(weight).__name__
         raise TypeError(f"the weight is {kind}; this takes a BSR tensor, such as weight.to_sparse_bsr((32, 32))")
-    if weight.is_meta:
-        raise ValueError("the weight is on meta, where it has no blocks; one that is loaded would work")
+    check_loaded("the weight", weight)
     if weight.dim() != 2:
         raise TypeError(f"the weight has {weight.dim()} dimensions; a layer has one matrix, [out, in]")
 

@@ -293,6 +293,13 @@ def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, own
     return entry
 
 
+def check_index_tensors(crow: torch.Tensor, col: torch.Tensor) -> None:
+    """ValueError for other types or ranks than those of BSR index tensors."""
+    for name, tensor in (("crow_indices", crow), ("col_indices", col)):
+        if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:
+            raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
+
+
 def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sparsekiln.Layout":
     """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks or more], of `cols` block columns.
 
@@ -300,9 +307,8 @@ def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sp
 
     ValueError if they are not integers, or unsorted, duplicate or out of range.
     """
+    check_index_tensors(crow, col)
     for name, tensor in (("crow_indices", crow), ("col_indices", col)):
-        if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:
-            raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
         if tensor.is_meta:
             raise ValueError(f"{name} is on meta, where it has no values; what was offloaded must be loaded before this call")
     if crow.numel() == 0:

@@ -20,7 +20,7 @@ from sparsekiln._arguments import shown
 
 from .functional import autocast, check_bsr, indices_of, keep_out_of_graphs, parse_activation
 from .kernels import kernels_of, know
-from .operands import check_matrix, check_tensor
+from .operands import check_loaded, check_matrix, check_tensor
 from .operators import call, refuse_forward_mode, refuse_transforms_of_bsr, unobserved
 
 Tensor = torch.Tensor
@@ -42,16 +42,15 @@ def _check_sparse(name: str, tensor: Tensor) -> None:
 
 
 def _check_inner(a: Tensor, b: Tensor) -> None:
+    for name, one in (("a", a), ("b", b)):
+        if _is_sparse(one):
+            check_loaded(name, one)
     if a.shape[-1] != b.shape[-2]:
         raise ValueError(f"a is {tuple(a.shape)} and b {tuple(b.shape)}: a has as many columns as b has rows")
 
 
 def _is_sparse(tensor: object) -> bool:
-    if not isinstance(tensor, torch.Tensor) or tensor.layout not in (torch.sparse_bsr, torch.sparse_bsc):
-        return False
-    if tensor.is_meta:
-        raise ValueError(f"{_shown(tensor)} is on meta, where it has no blocks; one that is loaded would work")
-    return True
+    return isinstance(tensor, torch.Tensor) and tensor.layout in (torch.sparse_bsr, torch.sparse_bsc)
 
 
 def _check_derivatives() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from sparsekiln._arguments import shown
 
-from .kernels import BLOCK_SIDES, DTYPES
+from .kernels import BLOCK_SIDES, DTYPES, check_index_tensors
 
 Tensor = torch.Tensor
 
@@ -61,16 +61,14 @@ def check_blocks(values: Tensor, crow: Tensor, col: Tensor, blocks: int, in_feat
 
 def check_indices(crow: Tensor, col: Tensor, block_out: int, out_features: int, blocks: int) -> None:
     """Shapes and types of BSR index tensors."""
-    for name, indices in (("crow_indices", crow), ("col_indices", col)):
-        if indices.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"{name} is {tuple(indices.shape)} of {indices.dtype}; BSR index tensors are 1-D of int32 or int64")
+    check_index_tensors(crow, col)
     rows = blocks_for(out_features, block_out)
-    if crow.dim() != 1 or crow.shape[0] != rows + 1:
+    if crow.shape[0] != rows + 1:
         raise ValueError(
             f"crow_indices has the shape {tuple(crow.shape)}; {out_features} output features in blocks of {block_out} need "
             f"{rows + 1} entries"
         )
-    if col.dim() != 1 or col.shape[0] != blocks:
+    if col.shape[0] != blocks:
         raise ValueError(f"col_indices has the shape {tuple(col.shape)}, and the weight {blocks} blocks; it has an entry for each")
 
 
@@ -117,6 +115,12 @@ def check_tensor(given: object, name: str = "the input") -> None:
     """Raises TypeError for an input of a layer that is no tensor."""
     if not isinstance(given, torch.Tensor):
         raise TypeError(f"{name} is {shown(given)}; a tensor would work")
+
+
+def check_loaded(name: str, tensor: Tensor) -> None:
+    """Raises ValueError for a block-sparse tensor on meta."""
+    if tensor.is_meta:
+        raise ValueError(f"{name} is on meta, where it has no blocks; one that is loaded would work")
 
 
 def check_optional_tensors(**given: object) -> None:

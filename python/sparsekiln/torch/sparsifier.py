@@ -91,14 +91,14 @@ class Sparsifier:
         self._scores = scores
         self._layers: dict[str, BlockSparseLayer] = {}
         self._final: dict[str, float] = {}
-        self.report: Report = self._prepare(model, Choice(where, final_density), parse_block(block), leave_small, fixed_shapes)
+        self.report: Report = self._prepare(Choice(where, final_density), parse_block(block), leave_small, fixed_shapes)
         if self._is_due(0):
             self._prune(0)
 
-    def _prepare(self, model: torch.nn.Module, choice: Choice, block: tuple[int, int], leave_small: bool, fixed_shapes: bool) -> Report:
+    def _prepare(self, choice: Choice, block: tuple[int, int], leave_small: bool, fixed_shapes: bool) -> Report:
         """Replaces the dense layers, and notes them and those that are sparse already."""
         optimizers = each_of(self.optimizer)
-        for name, layer in layers_of(model):
+        for name, layer in layers_of(self._model):
             if isinstance(layer, BlockSparseLayer) and layer not in self._layers.values() and choice.takes(name, layer):
                 density = choice.density(name, layer)
                 if density is not None:
@@ -115,7 +115,7 @@ class Sparsifier:
             exchanged.append((layer, sparse))
             return sparse
 
-        report = replace_layers(model, choice, block, make, leave_small, may_find_none=bool(self._layers))
+        report = replace_layers(self._model, choice, block, make, leave_small, may_find_none=bool(self._layers))
         for dense, sparse in exchanged:
             for optimizer in optimizers:
                 _exchange(optimizer, dense.weight, sparse)
