@@ -56,11 +56,19 @@ std::size_t layout_bytes(std::string_view text) {
   return text.front() == '\n' || text.front() == '\t' ? 1 : text.starts_with("\r\n") ? 2 : 0;
 }
 
+/// Whether it is of ASCII, and no control character.
+bool is_plain(char letter) { return letter >= 0x20 && letter < 0x7f; }
+
 std::string escaped(std::string_view text, bool lines) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result;
   result.reserve(text.size());
-  while (!text.empty()) {
+  while (true) {
+    const auto plain =
+        static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_plain) - text.begin());
+    result.append(text, 0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) return result;
     const Character next = first_of(text);
     const std::size_t kept = next.bytes != 0 && is_printable(next.code) ? next.bytes
                              : lines                                    ? layout_bytes(text)
@@ -76,7 +84,6 @@ std::string escaped(std::string_view text, bool lines) {
     }
     text.remove_prefix(taken);
   }
-  return result;
 }
 
 }  // namespace

@@ -115,7 +115,9 @@ std::vector<std::byte> compile_object(const std::string& module_text, const Targ
 
 std::string compiler_version() { return "LLVM " LLVM_VERSION_STRING; }
 
-std::string host_level() {
+namespace {
+
+std::string asked_host_level() {
   if (!llvm::Triple(llvm::sys::getProcessTriple()).isX86()) return "generic";
   const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
   std::string best;
@@ -126,6 +128,13 @@ std::string host_level() {
     best = level.name;
   }
   return best;
+}
+
+}  // namespace
+
+std::string host_level() {
+  static const std::string level = asked_host_level();  // asking takes long on a virtual machine
+  return level;
 }
 
 }  // namespace sparsekiln::cpu

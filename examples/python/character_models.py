@@ -134,7 +134,7 @@ class Text:
     @classmethod
     def load(cls, short: bool = False) -> "Text":
         """The King James Bible; a `short` one is a part of it."""
-        text = kjv.text()[: 400_000 if short else None]
+        text = kjv.text()[: 200_000 if short else None]
         alphabet = "".join(sorted(set(kjv.text())))
         numbers = numbered(text, alphabet)
         test = round(len(text) * (1 - TEST))

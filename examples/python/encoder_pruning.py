@@ -85,7 +85,7 @@ def drop_blocks(layer: BlockSparseLinear, gram: Tensor, density: float) -> None:
     """
     side, layout = layer.block[1], layer.layout
     own = torch.stack([gram[begin : begin + side, begin : begin + side] for begin in range(0, len(gram), side)])
-    contribution = torch.einsum("boi,bij,boj->b", layer.weight_values, own[layer.col_indices.long()], layer.weight_values)
+    contribution = (layer.weight_values @ own[layer.col_indices.long()] * layer.weight_values).sum((1, 2))
     kept = contribution.argsort(descending=True)[: round(density * layout.rows * layout.cols)].numpy()
     row_of_block = np.repeat(np.arange(layout.rows), np.diff(layout.crow))
     mask = np.zeros((layout.rows, layout.cols), dtype=bool)

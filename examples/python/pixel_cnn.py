@@ -442,7 +442,8 @@ def main() -> None:
     plan = Plan(dense, **sparse, dropout=options.dropout, steps=steps, seeds=options.seeds, control=tuple(options.control))
     if not options.short:
         return publish(options, plan, rounds=40)
-    plan = dataclasses.replace(plan, steps=dict.fromkeys(PICTURES, 2), seeds=2, rates=RATES[:1])
+    small = Shape(options.features // 2, 1)
+    plan = dataclasses.replace(plan, dense=small, steps=dict.fromkeys(PICTURES, 2), seeds=2, rates=RATES[:1])
     with tempfile.TemporaryDirectory() as folder:
         options.results = options.checkpoints = pathlib.Path(folder)
         options.pictures = options.pictures[:1]

@@ -199,7 +199,7 @@ def plan_of(options, text: Text) -> Plan:
     """The plan of these options: that of a short run or the one whose results are published."""
     characters = len(text.alphabet)
     if options.short:
-        return Plan(characters, Network(64, 2, 2, 8), between=32, steps=4, search=2, seeds=2, limits=RATES)
+        return Plan(characters, Network(64, 2, 2, 8), between=32, steps=2, search=1, seeds=2, limits=RATES)
     return Plan(characters)
 
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -191,24 +191,61 @@ bool affordable(const Row& row) {
   return !value(kExtras, row, kExtra).gate_gradient || entries * elements * 8 <= 0x1p24;
 }
 
-/// Whether there is such a kernel, by the axes that decide it: evaluated once for each of their values.
-bool exists(const Row& row) {
-  static std::map<Row, bool> known;
-  const Row key(row.begin(), row.begin() + kLayout);
-  if (const auto found = known.find(key); found != known.end()) return found->second;
+/// How many values each axis has.
+std::vector<int> axis_sizes() {
+  std::vector<int> sizes(kAxes);
+  const auto set = [&](Axis axis, std::size_t size) { sizes[axis] = static_cast<int>(size); };
+  set(kBlockOut, kSides.size());
+  set(kBlockIn, kSides.size());
+  set(kType, kTypes.size());
+  set(kWidth, kWidths.size());
+  set(kChunk, kChunks.size());
+  const bool wgmma = Suite::current().device()->target().compute_capability() == 90;
+  set(kWarp, kWarps.size() - (wgmma ? 0 : kWarpsOfWgmma));
+  set(kWgmma, wgmma ? 2 : 1);
+  set(kStage, kStages.size());
+  set(kTileOut, kTileOuts.size());
+  set(kOrder, kOrders.size());
+  set(kAlignment, kAlignments.size());
+  set(kLayout, test_layouts().size());
+  set(kBatch, kBatches.size());
+  set(kPair, kPairCounts.size());
+  set(kExtra, kExtras.size());
+  set(kForm, kForms.size());
+  set(kWorker, kWorkers.size());
+  set(kDynamic, 2);
+  set(kWide, 2);
+  set(kCut, 2);
+  set(kRandom, 2);
+  return sizes;
+}
+
+/// Whether there is a kernel with a row's values of the axes before kLayout.
+bool is_built(const Row& row) {
   Row asked(kAxes, 0);
-  std::copy(key.begin(), key.end(), asked.begin());
+  std::copy(row.begin(), row.begin() + kLayout, asked.begin());
   asked[kForm] = 1;
   const SddmmCase test = case_of(asked);
-  bool built = true;
   try {
     cuda::validate(Sddmm(make_problem(test.layout, test.options)), Suite::current().device()->target(),
                    *test.options.config);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_argument) throw;
-    built = false;
+    return false;
   }
-  return known[key] = built;
+  return true;
+}
+
+/// The same, evaluated once for each of their values.
+bool exists(const Row& row) {
+  static const std::vector<int> sizes = axis_sizes();
+  static std::unordered_map<std::size_t, bool> known;
+  std::size_t key = 0;
+  for (std::size_t axis = 0; axis < kLayout; ++axis)
+    key = key * static_cast<std::size_t>(sizes[axis]) + static_cast<std::size_t>(row[axis]);
+  const auto [found, is_new] = known.try_emplace(key);
+  if (is_new) found->second = is_built(row);
+  return found->second;
 }
 
 /// Whether wgmma computes it, as far as `exists` does not know.
@@ -263,32 +300,8 @@ std::string run(const SddmmCase& test, std::size_t number) {
 }
 
 std::vector<SddmmCase> all_gradients() {
-  std::vector<int> sizes(kAxes);
-  const auto set = [&](Axis axis, std::size_t size) { sizes[axis] = static_cast<int>(size); };
-  set(kBlockOut, kSides.size());
-  set(kBlockIn, kSides.size());
-  set(kType, kTypes.size());
-  set(kWidth, kWidths.size());
-  set(kChunk, kChunks.size());
-  const bool wgmma = Suite::current().device()->target().compute_capability() == 90;
-  set(kWarp, kWarps.size() - (wgmma ? 0 : kWarpsOfWgmma));
-  set(kWgmma, wgmma ? 2 : 1);
-  set(kStage, kStages.size());
-  set(kTileOut, kTileOuts.size());
-  set(kOrder, kOrders.size());
-  set(kAlignment, kAlignments.size());
-  set(kLayout, test_layouts().size());
-  set(kBatch, kBatches.size());
-  set(kPair, kPairCounts.size());
-  set(kExtra, kExtras.size());
-  set(kForm, kForms.size());
-  set(kWorker, kWorkers.size());
-  set(kDynamic, 2);
-  set(kWide, 2);
-  set(kCut, 2);
-  set(kRandom, 2);
   std::vector<SddmmCase> cases;
-  const CoveringArray array = pairwise(sizes, fits);
+  const CoveringArray array = pairwise(axis_sizes(), fits);
   for (std::size_t i = 0; i < array.rows.size(); i += Suite::current().every())
     cases.push_back(case_of(array.rows[i]));
   return cases;

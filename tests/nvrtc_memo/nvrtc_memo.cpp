@@ -14,13 +14,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <xxhash.h>
@@ -124,7 +124,9 @@ std::optional<Outcome> read(const std::filesystem::path& file) {
   std::string sum;
   std::size_t log = 0, ptx = 0, cubin = 0;
   if (!(in >> sum >> log >> ptx >> cubin) || in.get() != '\n') return std::nullopt;
-  const std::string rest{std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream read;
+  read << in.rdbuf();
+  const std::string rest = std::move(read).str();
   if (rest.size() != log + ptx + cubin || checksum(rest) != sum) return std::nullopt;
   std::error_code ignored;  // tests/memory.py removes what was used longest ago
   std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now(), ignored);

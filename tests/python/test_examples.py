@@ -62,7 +62,7 @@ def packed(name, content):
 @pytest.mark.parametrize("name", _NEEDS)
 def test_an_example_ends_in_a_result(name, tmp_path):
     skip_without(_NEEDS[name])
-    environment = os.environ | {"SPARSEKILN_CACHE_DIR": str(tmp_path / "cache")}
+    environment = os.environ | {"SPARSEKILN_CACHE_DIR": os.environ.get("SPARSEKILN_TEST_STORE", str(tmp_path / "cache"))}
     options = ["--archive", archive_of_reviews(tmp_path)] if name == "sentiment" else []
     done = subprocess.run([sys.executable, _FOLDER / f"{name}.py", "--short", *options], capture_output=True, text=True,
                           env=environment, cwd=tmp_path)  # fmt: skip

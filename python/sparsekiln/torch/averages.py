@@ -69,8 +69,12 @@ def check_averages_in_order(layer: Any) -> None:
 def _is_averaged_with(layer: Any, mixes: Callable[[Any], bool]) -> bool:
     """Whether the layer is averaged with a copy that mixes. All objects are asked for their class only where there is such a copy."""
     copies = [one for one in layer._lineage.members if one is not layer and mixes(one)]
-    if not copies:
+
+    def is_averaged() -> bool:
+        inside = {id(one) for wrapper in objects_of(torch.optim.swa_utils.AveragedModel) for one in wrapper.modules()}
+        return id(layer) not in inside and any(id(one) in inside for one in copies)
+
+    if not copies or not is_averaged():
         return False
-    gc.collect()  # averages that nothing uses any more
-    inside = {id(one) for wrapper in objects_of(torch.optim.swa_utils.AveragedModel) for one in wrapper.modules()}
-    return id(layer) not in inside and any(id(one) in inside for one in copies)
+    gc.collect()  # it takes much longer than looking, and only an average that nothing uses any more asks for it
+    return is_averaged()

@@ -17,6 +17,7 @@
 #include "compiler/cpu_levels.h"
 #include "compiler/element.h"
 #include "runtime/cpu/device.h"
+#include "tests/runtime/cpu/remembered_object.h"
 
 namespace sparsekiln::cpu {
 
@@ -80,7 +81,7 @@ inline std::shared_ptr<const Binary> build_for(const Problem& problem, const Tar
   binary->target = assembled;
   binary->plan = plan;
   binary->entries = source.entries;
-  binary->code = compile_object(source.text, assembled);
+  binary->code = remembered_object(source.text, assembled);
   return binary;
 }
 inline std::shared_ptr<const Binary> build_for(const Problem& problem, const Target& target,

@@ -9,11 +9,11 @@
 #include <sparsekiln/compile.h>
 
 #include "compiler/block_runs.h"
-#include "compiler/cpu/object.h"
 #include "compiler/cpu/sddmm.h"
 #include "oracle/sddmm_check.h"
 #include "runtime/open_device.h"
 #include "runtime/resident_sddmm.h"
+#include "tests/runtime/cpu/remembered_object.h"
 
 namespace sparsekiln::cpu {
 
@@ -61,7 +61,7 @@ inline Kernel sddmm_kernel(const Problem& problem, const Target& target, const C
   binary->operands.out_features = problem.out_features();
   binary->operands.blocks = problem.layout.blocks();
   binary->entries = source.entries;
-  binary->code = compile_object(source.text, assembled);
+  binary->code = remembered_object(source.text, assembled);
   return load(binary);
 }
 inline Kernel sddmm_kernel(const Problem& problem, const Target& target, const Config& config) {
