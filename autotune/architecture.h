@@ -36,15 +36,14 @@ struct Architecture {
 
   [[nodiscard]] double cache_bytes() const { return cache_mib * (1 << 20); }
 
-  static constexpr double kIssued = 4;              ///< warp instructions, one for each of four schedulers
-  static constexpr double kSharedBytes = 128;       ///< of shared memory
-  static constexpr double kCacheBytes = 64;         ///< from L2, what a multiprocessor takes
-  static constexpr double kMemoryUs = 0.6;          ///< from asking memory to having
-  static constexpr double kCacheUs = 0.2;           ///< from asking L2
-  static constexpr double kLaunchUs = 2.5;          ///< of a launch without work, in a stream of launches
+  static constexpr double kIssued = 4;  ///< warp instructions, one for each of four schedulers
+  static constexpr double kSharedBytes =
+      211;  ///< of shared memory, where what lanes read alike counts for each
+  static constexpr double kCacheBytes = 60.7;      ///< from L2, what a multiprocessor takes
+  static constexpr double kMemoryReached = 0.88;   ///< the share of the documented rate that kernels reach
+  static constexpr double kTensorReached = 0.963;  ///< the same of tensor cores
+  static constexpr double kLaunchUs = 2.51;  ///< of a launch that does least, its first loads and last stores
   static constexpr double kOverlappedLaunchUs = 1;  ///< the same where launches overlap
-  /// What combining the parts of a split row takes: stores, an atomic and loads, each through L2 and back.
-  static constexpr double kCombineUs = 1.2;
 
   /// Products a cycle of a multiprocessor that kernels of the problem's types use: tensor cores, or CUDA
   /// cores for f32 with math ieee.

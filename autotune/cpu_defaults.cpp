@@ -116,6 +116,7 @@ Config default_config(const Spmm& problem, const Target& target, std::int64_t n)
                                         : tile_for(n, lanes, problem.block.out, workers);
   config.warps = 1;
   config.table = TableForm::global;
+  config.in_flight = kAllInFlight;
   config.split = split_for(problem.batch_tiles(n, config), config.tile_n, lanes, workers, problem);
   return config;
 }
@@ -127,6 +128,7 @@ Config default_config(const Sddmm& gradient, const Target& target, std::int64_t 
   config.tile_n = kChunk;
   config.warps = 1;
   config.table = TableForm::global;
+  config.in_flight = kAllInFlight;
   config.rows = vectors >= kRunVectors ? 1 : vectors == 1 ? kNarrowRun : kRunVectors / vectors;
   config.split = target.workers == 1 ? 1 : kShares;
   const bool any = gradient.layout.rows() == 0;

@@ -216,9 +216,9 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
   return parts;
 }
 
-const Counts& RowShares::of_teams(const Spmm& problem, const Target& target, const Config& config,
-                                  ChunkShape chunk, std::int64_t n) {
-  const auto [found, is_new] = teams_.try_emplace(
+const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
+                                   ChunkShape chunk, std::int64_t n) {
+  const auto [found, is_new] = schedules_.try_emplace(
       {config.rows, config.merge, config.cluster_rows, most_workers(problem, target, config, n),
        config.split_saves, chunk.blocks, chunk.parts, chunk.weights});
   if (is_new) found->second = counts_of(make_schedule(problem, target, config, n), chunk);
@@ -242,7 +242,9 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
 
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
                        std::int64_t n, RowShares& rows) {
-  if (config.cluster_rows > 1) return rows.of_teams(problem, target, config, chunk, n);
+  const bool together = config.rows * config.merge * config.cluster_rows > 1;
+  if (config.cluster_rows > 1 || (together && rows.known()))
+    return rows.scheduled(problem, target, config, chunk, n);
   const Layout& layout = problem.layout;
   const std::int64_t workers = most_workers(problem, target, config, n);
   const bool known = config.rows * config.merge == 1 && rows.known();

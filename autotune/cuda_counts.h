@@ -55,8 +55,8 @@ class RowShares {
 
   /// The counts of the schedule itself: whether sharing x pays depends on which columns rows share, of which
   /// statistics say nothing.
-  [[nodiscard]] const Counts& of_teams(const Spmm& problem, const Target& target, const Config& config,
-                                       ChunkShape chunk, std::int64_t n);
+  [[nodiscard]] const Counts& scheduled(const Spmm& problem, const Target& target, const Config& config,
+                                        ChunkShape chunk, std::int64_t n);
 
  private:
   struct Orders {
@@ -74,9 +74,9 @@ class RowShares {
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
-  std::map<std::int64_t, Orders> orders_;                ///< by workers
-  std::map<std::array<std::int64_t, 4>, Parts> splits_;  ///< by workers and the numbers of a chunk
-  std::map<std::array<std::int32_t, 8>, Counts> teams_;  ///< by the numbers that a schedule follows from
+  std::map<std::int64_t, Orders> orders_;                    ///< by workers
+  std::map<std::array<std::int64_t, 4>, Parts> splits_;      ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 8>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 
 /// What make_schedule would give for a batch of n, without making it, but where CTAs share x. `rows`: of the

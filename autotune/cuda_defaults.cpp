@@ -42,14 +42,11 @@ struct Priced {
 
 /// What the model can price of the candidates for a default, the least first; of equals, in the order of the
 /// axes. Those whose numbers do not go together are left out.
-template <class Computed>
-std::vector<Priced> priced(const Computed& computed, const Problem& problem, const Target& target,
-                           std::int64_t n) {
-  const Architecture figures = architecture(target);
+std::vector<Priced> priced(const Problem& problem, const Target& target, std::int64_t n) {
   Pricing pricing(problem, target);
   std::vector<Priced> found;
   for (const Config& candidate : default_candidates(problem, target, n)) try {
-      const Config config = with_derived(computed, target, candidate, n, figures);
+      const Config config = pricing.with_derived(candidate, n);
       found.push_back({config, pricing.of(config, n).us});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::invalid_argument) throw;
@@ -70,7 +67,7 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
   std::optional<Priced> fastest;
   Config chosen;
   std::int32_t registers = std::numeric_limits<std::int32_t>::max();
-  for (const Priced& one : priced(computed, problem, target, n)) {
+  for (const Priced& one : priced(problem, target, n)) {
     if (fastest && one.us > kEquallyFast * fastest->us) break;
     const auto costs = loop_costs(computed, target, one.config);
     if (!is_sound(computed, target, one.config, costs)) {

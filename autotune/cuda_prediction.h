@@ -21,13 +21,13 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Prediction predict(const Sddmm& gradient, const Target& target, const Config& config,
                                  std::int64_t n, const Architecture& figures, RowShares& rows);
 
-/// Fills in what follows from the other numbers of a config: in_flight, so that the batch tiles at once leave
-/// x in their share of L2, and split_saves, the steps that a worker takes while parts are combined. A
-/// gradient of the weight has neither.
+/// Fills in what follows from the other numbers of a config: in_flight, with which it is predicted to be
+/// fastest, and split_saves, the steps that a worker takes while parts are combined. A gradient of the weight
+/// has neither. `rows`: of the problem's layout.
 [[nodiscard]] Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
-                                  const Architecture& figures);
+                                  const Architecture& figures, RowShares& rows);
 [[nodiscard]] inline Config with_derived(const Sddmm&, const Target&, const Config& config, std::int64_t,
-                                         const Architecture&) {
+                                         const Architecture&, RowShares&) {
   return config;
 }
 

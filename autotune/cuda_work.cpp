@@ -168,8 +168,12 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.memory_bytes = weight + gates + bias + edges + y + tables + once;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
+  work.piece_bytes = config.variant == Variant::wgmma ? 0 : problem.block.in * element;
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
-  work.combines = counts.partials > 0;
+  work.partial_bytes = tiles * counts.partials * 2 * part;
+  work.items = tiles * counts.items;
+  work.item_bytes = std::int64_t{config.rows} * config.merge * problem.block.out * config.tile_n * element;
+  work.rounds = std::max<std::int64_t>(quotient_up(tiles, at_once), 1);
   work.products = computed * multiplied * costs.chunk_products;
   work.products_in_time = computed * counts.chunks * costs.chunk_products;
   work.fmas = computed * multiplied * costs.chunk_fmas;
@@ -185,6 +189,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Where tiles come in rounds, a CTA has one of each; of the last round some have none.
   work.largest = counts.largest * static_cast<double>(quotient_up(tiles, at_once) * at_once) /
                  static_cast<double>(std::max<std::int64_t>(tiles, 1));
+  work.longest_chunks = count(work.chunks) / count(work.ctas) * work.largest;
   add(work, transpositions_of(problem, n));
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);
   return work;
@@ -247,6 +252,10 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
                                    count(stages) * costs.chunk + count(groups) * costs.group +
                                    count(blocks) * costs.block + count(sums) / (32 * 16) * kSlicedSum);
   work.chunks = stages;
+  work.longest_chunks = count(rounds * quotient_up(chunks, slices));
+  work.partial_bytes = slices == 1 ? 0 : sums;
+  work.items = counts.runs * slices;
+  work.item_bytes = dw / std::max<std::int64_t>(counts.runs, 1);
   work.ctas = ctas;
   work.largest = counts.largest;
   add(work, transpositions_of(gradient, n));
@@ -255,16 +264,14 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
 
 }  // namespace
 
-double bytes_read_again(const Work& work, double cache_bytes) {
-  constexpr double kUsable = 0.75;
+double bytes_read_again(const Work& work, double room) {
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   // L2 has no room for a share of what is in use: that is read from memory each time.
-  const auto missed = [&](const Work::Again& again, double room) {
+  const auto missed = [&](const Work::Again& again, double has_room) {
     if (again.active <= 0 || again.loads <= again.bytes) return 0.0;
-    const double share = std::clamp((count(again.active) - room) / count(again.active), 0.0, 1.0);
+    const double share = std::clamp((count(again.active) - has_room) / count(again.active), 0.0, 1.0);
     return count(again.loads - again.bytes) * share;
   };
-  const double room = kUsable * cache_bytes;
   return missed(work.again, room) +
          missed(work.again_in_rounds, std::max(0.0, room - count(work.again.active)));
 }

@@ -25,24 +25,29 @@ struct Work {
     std::int64_t bytes = 0;   ///< of different addresses
     std::int64_t active = 0;  ///< of these, in use at the same time
   };
-  Again again;                ///< x
-  Again again_in_rounds;      ///< the weight, by each round of batch tiles
-  std::int32_t kernels = 1;   ///< one after the other
-  bool combines = false;      ///< parts of rows
-  std::int64_t products = 0;  ///< tensor-core instructions of warps
+  Again again;                     ///< x
+  std::int64_t piece_bytes = 0;    ///< of x that lie together, where threads copy them; 0: the TMA does
+  Again again_in_rounds;           ///< the weight, by each round of batch tiles
+  std::int32_t kernels = 1;        ///< one after the other
+  std::int64_t partial_bytes = 0;  ///< of these global bytes, sums that CTAs combine
+  std::int64_t products = 0;       ///< tensor-core instructions of warps
   /// As many as if the steps that only keep pace with a team's other worker had blocks: they take its time.
   std::int64_t products_in_time = 0;
   std::int64_t instructions = 0;  ///< all others
   std::int64_t fmas = 0;  ///< multiply-adds on CUDA cores, of threads; their instructions are among those
   std::int64_t shared_bytes = 0;  ///< through shared memory, by copies and by what feeds products
   std::int64_t chunks = 0;        ///< of all CTAs, of all warps where each has its own
+  double longest_chunks = 0;      ///< of the CTA that has most
+  std::int64_t items = 0;         ///< whose results are written, of all CTAs
+  std::int64_t item_bytes = 0;    ///< of an item's results
+  std::int64_t rounds = 1;        ///< of batch tiles, one after the other
   std::int64_t ctas = 0;
   double largest = 1;  ///< the work of the CTA that has most, of the mean
 };
 
-/// Bytes that a launch reads from memory more than once, where L2 has so many bytes: what is in use at the
-/// same time may take three quarters of them.
-[[nodiscard]] double bytes_read_again(const Work& work, double cache_bytes);
+/// Bytes that a launch reads from memory more than once, where L2 has room for so many bytes of what is read
+/// again.
+[[nodiscard]] double bytes_read_again(const Work& work, double room);
 
 /// What the code of a config's family does each time. For configs that validate.
 [[nodiscard]] LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config);

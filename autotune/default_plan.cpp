@@ -1,7 +1,9 @@
 #include "autotune/default_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "autotune/batch_ranges.h"
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
+#include "autotune/prediction.h"
 #include "compiler/computation_fields.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
@@ -80,7 +83,7 @@ Plan choose_cpu_plan(const Problem& problem, const Target& target) {
 /// Whether two ranges would have the same kernel. Where as many batch tiles are computed at once in both, the
 /// schedules are the same. An image of a convolution has so many rows that this is so from few images on.
 bool are_one_kernel(const Problem& problem, const Config& one, const Config& other) {
-  return problem.convolution.present() && one == other && one.in_flight != 0;
+  return problem.convolution.present() && one == other && one.in_flight != kAllInFlight;
 }
 
 /// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
@@ -137,8 +140,20 @@ class ChosenPlans {
                           name(operation)));
 }
 
-/// A layout as any: what an attached kernel's config is priced for.
-Layout usual_layout() { return patterns::random(128, 128, 0.1, 1); }
+/// The next power of a half from a density on.
+double rounded_up(double density) { return std::exp2(std::ceil(std::log2(density))); }
+
+/// The problem with a layout as any: what an attached kernel's config is priced for. The code of a
+/// convolution is for its images: there it has the shape of the problem's own, and about its density.
+Problem of_any_layout(Problem problem) {
+  static const Layout usual = patterns::random(128, 128, 0.1, 1);
+  const Layout& own = problem.layout;
+  problem.layout = problem.convolution.present() && own.blocks() > 0
+                       ? patterns::random(own.rows(), own.cols(), rounded_up(own.statistics().density), 1)
+                       : usual;
+  problem.cut_in_features = problem.cut_out_features = 0;
+  return problem;
+}
 
 }  // namespace
 
@@ -150,16 +165,43 @@ Plan choose_plan(const Problem& problem, const Target& target) {
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
-  Problem any = problem;
   if (target.kind == Target::Kind::cpu) {
+    Problem any = problem;
     any.layout = Layout();
     return with_attached_tables(choose_cpu_plan(any, target));
   }
   if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
-  static const Layout usual = usual_layout();
-  any.layout = usual;
-  any.cut_in_features = any.cut_out_features = 0;
-  return with_attached_tables(choose_plan(any, target));
+  return left_to_layout(with_attached_tables(choose_plan(of_any_layout(problem), target)));
+}
+
+Plan pinned(Config config, const Problem& problem, const Target& target) {
+  const bool product = target.kind == Target::Kind::cuda && kind_of(problem.operation) == ProblemKind::spmm;
+  if (!product)
+    config.in_flight = config.in_flight == kDerivedInFlight ? kAllInFlight : config.in_flight;
+  else if (config.in_flight == kDerivedInFlight && config.table != TableForm::attached)
+    config.in_flight = Pricing(problem, target).with_derived(config, problem.batch.bound()).in_flight;
+  return {{problem.batch.bound(), config}};
+}
+
+Plan left_to_layout(Plan plan) {
+  for (RangedConfig& range : plan) range.config.in_flight = kDerivedInFlight;
+  return plan;
+}
+
+Plan at_layout(Plan plan, const Problem& problem, const Target& target) {
+  if (target.kind == Target::Kind::cpu || kind_of(problem.operation) == ProblemKind::sddmm) return plan;
+  std::optional<Pricing> pricing;
+  for (auto& [up_to, config] : plan) {
+    if (config.in_flight != kDerivedInFlight) continue;
+    if (!pricing) pricing.emplace(problem, target);
+    config.in_flight = pricing->with_derived(config, up_to).in_flight;
+  }
+  return plan;
+}
+
+Binary attach_as_priced(const Layout& layout, const Binary& shared, Cuts cuts) {
+  const Problem problem = problem_of(layout, shared.operands, cuts);
+  return attach(layout, shared, cuts, at_layout(shared.plan, problem, shared.target));
 }
 
 Plan with_attached_tables(Plan plan) {
@@ -177,6 +219,7 @@ Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) 
     return plan;
   }
   if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
+  plan = at_layout(std::move(plan), problem, target);
   choose_tables(plan, on_rows(Spmm(problem)), target);
   return plan;
 }

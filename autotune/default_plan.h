@@ -4,6 +4,8 @@
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/attach.h"
+
 namespace sparsekiln {
 
 /// The plan for a problem where nothing was measured: on CUDA targets what the cost model gives the least
@@ -14,8 +16,23 @@ namespace sparsekiln {
 [[nodiscard]] Plan choose_plan(const Problem& problem, const Target& target);
 
 /// The plan of a kernel whose tables are attached: the same for all layouts, whatever their shape, so that
-/// they share one Binary. Throws `invalid_argument` for grad_weight on a CUDA target, which bakes its layout.
+/// they share one Binary; of convolutions on CUDA targets for all of one shape and about one density. What
+/// follows from a layout is left to it. Throws `invalid_argument` for grad_weight on a CUDA target, which
+/// bakes its layout.
 [[nodiscard]] Plan choose_attached_plan(const Problem& problem, const Target& target);
+
+/// The plan of a config that a caller pins, for a fixed batch: with in_flight put in where it is not given;
+/// with attached tables that is left to the layout.
+[[nodiscard]] Plan pinned(Config config, const Problem& problem, const Target& target);
+
+/// An attached plan with in_flight of the problem's layout where it is left to that.
+[[nodiscard]] Plan at_layout(Plan plan, const Problem& problem, const Target& target);
+
+/// sparsekiln::attach by at_layout of the plan of `shared`, which the result keeps.
+[[nodiscard]] Binary attach_as_priced(const Layout& layout, const Binary& shared, Cuts cuts = {});
+
+/// A plan with in_flight left to a layout.
+[[nodiscard]] Plan left_to_layout(Plan plan);
 
 /// A plan with the same numbers, and so the same schedules and the same workspace: with attached tables, or
 /// with those of its tables that are attached in the form that suits the layout.

@@ -38,6 +38,15 @@ Prediction Pricing::of(const Config& config, std::int64_t n) {
       state.computed);
 }
 
+Config Pricing::with_derived(const Config& config, std::int64_t n) {
+  State& state = *state_;
+  return std::visit(
+      [&](const auto& computed) {
+        return cuda::with_derived(computed, state.target, config, n, state.figures, state.rows);
+      },
+      state.computed);
+}
+
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n,
                    const Part& part) {
   return Pricing(problem, target, part).of(config, n);

@@ -21,9 +21,12 @@ class Pricing {
   Pricing(const Pricing&) = delete;
   Pricing& operator=(const Pricing&) = delete;
 
-  /// One launch of a batch of n, from the layout's statistics; no schedule is made. For configs that
-  /// validate; about a microsecond a call.
+  /// One launch of a batch of n. For configs that validate; about a microsecond a call, or where rows are put
+  /// together the time that a schedule takes, once for each that differs.
   [[nodiscard]] Prediction of(const Config& config, std::int64_t n);
+
+  /// The config with what follows from its other numbers, for CUDA targets: see cuda::with_derived.
+  [[nodiscard]] Config with_derived(const Config& config, std::int64_t n);
 
  private:
   struct State;

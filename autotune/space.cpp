@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "autotune/cpu_families.h"
-#include "autotune/cuda_prediction.h"
+#include "autotune/prediction.h"
 #include "compiler/build.h"
 #include "compiler/cuda/families.h"
 #include "compiler/family_tuning.h"
@@ -106,6 +106,7 @@ std::span<const ClusterShape> clusters_of(const SearchAxes& axes) {
 void each(Variant variant, const SearchAxes& axes, const auto& use) {
   Config config;
   config.variant = variant;
+  config.in_flight = kAllInFlight;  // with_derived decides
   for (const OperandA operand_a : axes.operand_a)
     for (const TableForm table : axes.table)
       for (const std::int32_t tile_n : axes.tile_n)
@@ -166,8 +167,7 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
                const Part& part) {
   Space space;
   RefusalOfEach compiler(problem, target);
-  const Architecture figures =
-      target.kind == Target::Kind::cuda ? architecture(target, part) : Architecture();
+  Pricing pricing(problem, target, part);
   const auto reject = [&](const Config& config, std::string reason, bool by_compiler = false) {
     space.rejected.push_back({config, std::move(reason), by_compiler});
   };
@@ -177,7 +177,7 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
     if (const std::string& refusal = compiler.of(config); !refusal.empty())
       return reject(config, refusal, true);
     if (target.kind == Target::Kind::cpu) return space.configs.push_back(config);
-    const Config derived = cuda::with_derived(computed, target, config, n, figures);
+    const Config derived = pricing.with_derived(config, n);
     if (derived.cluster != config.cluster) return reject(config, kOddTiles);
     space.configs.push_back(derived);
   };

@@ -32,13 +32,18 @@ def row_of(pairs: list[tuple[dict, dict]]) -> Row:
     times = [line["cold_us"] for line, _ in pairs]
     predicted = [answer["predicted_us"] for _, answer in pairs]
     best = min(times)
-    defaults = [line["cold_us"] for line, answer in pairs if answer["config"] == chosen]
+    defaults = [line["cold_us"] for line, answer in pairs if tiles_of(answer["config"]) == tiles_of(chosen)]
     return {
         "problem": name_of(first), "configs": len(pairs), "correlation": tuning.correlation(predicted, times),
         "pick": times[predicted.index(min(predicted))] / best, "best_us": best,
         "error": math.exp(statistics.median(abs(math.log(mine / other)) for mine, other in zip(predicted, times))),
         "default": chosen, "default_us": min(defaults) if defaults else None,
     }  # fmt: skip
+
+
+def tiles_of(config: str) -> set[str]:
+    """A config but for what hardly decides its time: where tables are, and when rows are split."""
+    return {word for word in config.split() if not word.startswith(("table=", "split_saves="))}
 
 
 def name_of(line: dict) -> str:

@@ -67,7 +67,9 @@ void predict_all(bench::CommandLine& line) {
       key.push_back(measured.at(name));
     auto& priced = problems[key.dump()];
     if (!priced) priced = std::make_unique<Priced>(problem_of(measured), target);
-    const Config config = parse_config(measured.at("config").get<std::string>());
+    Config config = parse_config(measured.at("config").get<std::string>());
+    if (config.in_flight == kDerivedInFlight)
+      config.in_flight = kAllInFlight;  // as it was when they were measured
     const double us = priced->pricing.of(config, priced->problem.batch.bound()).us;
     const nlohmann::json answer{
         {"predicted_us", us}, {"config", to_string(config)}, {"default", priced->chosen}};

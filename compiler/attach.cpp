@@ -10,7 +10,15 @@
 namespace sparsekiln {
 namespace {
 
-/// As much of the problem as decides a schedule and its tables; the rest is in the code.
+void attach_tables(const Problem& problem, const Plan& plan, Binary& binary) {
+  if (binary.target.kind == Target::Kind::cuda)
+    cuda::attach_tables(problem, plan, binary);
+  else
+    cpu::attach_tables(problem, binary);
+}
+
+}  // namespace
+
 Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts cuts) {
   Problem problem;
   static_cast<Computation&>(problem) = operands;
@@ -20,16 +28,7 @@ Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts c
   return problem;
 }
 
-void attach_tables(const Problem& problem, Binary& binary) {
-  if (binary.target.kind == Target::Kind::cuda)
-    cuda::attach_tables(problem, binary);
-  else
-    cpu::attach_tables(problem, binary);
-}
-
-}  // namespace
-
-Binary attach(const Layout& layout, const Binary& shared, Cuts cuts) {
+Binary attach(const Layout& layout, const Binary& shared, Cuts cuts, const Plan& plan) {
   if (!attached(shared.plan))
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("a layout for plan '{}': it is part of the code; table=attached would work",
@@ -37,13 +36,16 @@ Binary attach(const Layout& layout, const Binary& shared, Cuts cuts) {
   if (shared.entries.size() != shared.plan.size())
     throw Error(ErrorKind::internal, fmt::format("a plan of {} ranges came with {} entries",
                                                  shared.plan.size(), shared.entries.size()));
+  if (!plan.empty() && plan.size() != shared.plan.size())
+    throw Error(ErrorKind::internal, fmt::format("a plan of {} ranges to attach by, for one of {}",
+                                                 plan.size(), shared.plan.size()));
   const Problem problem = problem_of(layout, shared.operands, cuts);
   validate(problem);
   Binary binary = shared;
   binary.operands.in_features = problem.in_features();
   binary.operands.out_features = problem.out_features();
   binary.operands.blocks = problem.weight_blocks(layout.blocks());
-  attach_tables(problem, binary);
+  attach_tables(problem, plan.empty() ? shared.plan : plan, binary);
   return binary;
 }
 

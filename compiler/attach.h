@@ -13,11 +13,16 @@ struct Cuts {
   std::int64_t out_features = 0;
 };
 
+/// As much of the problem of a layout as decides a schedule and its tables; the rest is in the code.
+[[nodiscard]] Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts cuts);
+
 /// `shared`, made for attached tables, with a layout: the contract of its operands, and each entry's workers,
 /// workspace, tables and, on the cpu, passes. The code, and everything else, is that of `shared`, whatever
-/// layout that has already. Pure. What is cut must be cut of what `shared` was made for, too, by whatever it
-/// was. Throws `invalid_argument` where the tables are part of the code, or where
-/// the layout, in blocks of this size, is one that no kernel takes.
-[[nodiscard]] Binary attach(const Layout& layout, const Binary& shared, Cuts cuts = {});
+/// layout that has already. `plan`: that of `shared` with the numbers that follow from the layout, by which
+/// schedules are made; where it is empty, that of `shared` itself. Pure. What is cut must be cut of what
+/// `shared` was made for, too, by whatever it was. Throws `invalid_argument` where the tables are part of the
+/// code, or where the layout, in blocks of this size, is one that no kernel takes.
+[[nodiscard]] Binary attach(const Layout& layout, const Binary& shared, Cuts cuts = {},
+                            const Plan& plan = {});
 
 }  // namespace sparsekiln

@@ -1,5 +1,6 @@
 #include <sparsekiln/config.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -33,8 +34,21 @@ constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n},
                               Number{"cluster", &Config::cluster},
                               Number{"cluster_rows", &Config::cluster_rows}};
 
-bool is_of_clusters(const Number& number) {
-  return number.field == &Config::cluster || number.field == &Config::cluster_rows;
+/// The text of a number that has another one than its digits.
+struct Word {
+  std::int32_t Config::* field;
+  std::int32_t number;
+  std::string_view text;  ///< empty: the field is left out
+};
+constexpr std::array kWords{Word{&Config::in_flight, kAllInFlight, "all"},
+                            Word{&Config::in_flight, kDerivedInFlight, ""}, Word{&Config::cluster, 1, ""},
+                            Word{&Config::cluster_rows, 1, ""}};
+
+std::string text_of(const Config& config, const Number& number) {
+  for (const Word& word : kWords)
+    if (word.field == number.field && word.number == config.*number.field)
+      return word.text.empty() ? "" : fmt::format(" {}={}", number.name, word.text);
+  return fmt::format(" {}={}", number.name, config.*number.field);
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
@@ -53,7 +67,10 @@ std::int32_t parse_number(std::string_view text, std::string_view value) {
 void assign(Config& config, std::string_view text, std::string_view field, std::string_view value) {
   for (const Number& number : kNumbers) {
     if (number.name != field) continue;
-    config.*number.field = parse_number(text, value);
+    const auto* const word = std::find_if(kWords.begin(), kWords.end(), [&](const Word& one) {
+      return one.field == number.field && one.text == value && !value.empty();
+    });
+    config.*number.field = word == kWords.end() ? parse_number(text, value) : word->number;
     return;
   }
   if (field == "table") {
@@ -75,9 +92,7 @@ std::string_view name(OperandA operand) { return name_in(kOperands, operand); }
 
 std::string to_string(const Config& config) {
   std::string text(name(config.variant));
-  for (const Number& number : kNumbers)
-    if (!is_of_clusters(number) || config.*number.field != 1)
-      text += fmt::format(" {}={}", number.name, config.*number.field);
+  for (const Number& number : kNumbers) text += text_of(config, number);
   return text + fmt::format(" table={} operand_a={} packed={}", name(config.table), name(config.operand_a),
                             config.packed ? 1 : 0);
 }

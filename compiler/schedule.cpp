@@ -409,7 +409,7 @@ std::int32_t most_workers(const Spmm& problem, const Target& target, const Confi
 
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {
   const std::int64_t tiles = std::max<std::int64_t>(1, problem.batch_tiles(n, config));
-  return config.in_flight == 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
+  return config.in_flight <= 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
 }
 
 std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers) {

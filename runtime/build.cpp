@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
+#include "autotune/default_plan.h"
 #include "compiler/build.h"
 #include "compiler/cpu/object.h"
 #include "compiler/cuda/nvrtc_choice.h"
@@ -30,7 +30,7 @@ std::string compiler_for(const BuildJob& job) {
 std::shared_ptr<const Binary> with_layout(std::shared_ptr<const Binary> binary, const BuildJob& job) {
   if (!binary->lacks_layout()) return binary;
   const Cuts cuts{job.problem.cut_in_features, job.problem.cut_out_features};
-  return std::make_shared<const Binary>(attach(job.problem.layout, *binary, cuts));
+  return std::make_shared<const Binary>(attach_as_priced(job.problem.layout, *binary, cuts));
 }
 
 struct Found {

@@ -101,6 +101,7 @@ void begin_baking(Kernel::Impl& kernel, BuildJob job) {
 std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
   BuildJob attached = job;
   attached.plan = with_attached_tables(std::move(attached.plan));
+  if (!job.pinned) attached.plan = left_to_layout(std::move(attached.plan));
   auto [kernel, from] = build_on<std::shared_ptr<Kernel::Impl>>(device, std::move(attached));
   begin_baking(*kernel, job);
   return {std::move(kernel), from};

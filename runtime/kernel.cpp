@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/attach.h"
+#include "autotune/default_plan.h"
 #include "compiler/plan.h"
 #include "runtime/operand_check.h"
 #include "runtime/operand_refusal.h"
@@ -134,7 +134,7 @@ void Kernel::relayout(const Layout& layout) {
   const std::int64_t cut_rows = cut_of(of_rows, operands.block.out);
   const std::int64_t cut_cols = cut_of(of_cols, operands.block.in);
   const Cuts cuts = transposed ? Cuts{cut_rows, cut_cols} : Cuts{cut_cols, cut_rows};
-  next->binary = std::make_shared<const Binary>(attach(layout, binary, cuts));
+  next->binary = std::make_shared<const Binary>(attach_as_priced(layout, binary, cuts));
   next->device = impl_->device;
   next->module = impl_->module->relayout(next->binary);
   next->key = impl_->key;

@@ -51,16 +51,12 @@ Plan tuned_plan(const BuildJob& job, const Options& options) {
 
 /// What the caller pins, with tables in the form that the specialization asks for.
 Plan pinned_plan(const BuildJob& job, const Config& config, Specialization specialization) {
-  Plan plan{{job.problem.batch.bound(), config}};
-  switch (specialization) {
-    case Specialization::baked:
-      return plan;
-    case Specialization::attached:
-      return with_attached_tables(std::move(plan));
-    case Specialization::tiered:
-      return with_baked_tables(std::move(plan), job.problem, job.target);
-  }
-  return plan;
+  Config asked = config;
+  if (specialization != Specialization::baked) asked.table = TableForm::attached;
+  Plan plan = pinned(asked, job.problem, job.target);
+  return specialization == Specialization::tiered
+             ? with_baked_tables(std::move(plan), job.problem, job.target)
+             : plan;
 }
 
 /// What code for a target is specialized to: the cpu's answers a tiered request with the baked one.

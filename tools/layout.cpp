@@ -78,8 +78,7 @@ void show_schedule(const Layout& layout, const KernelArguments& arguments, Answe
   const Options options = arguments.options();
   const Problem problem = make_problem(layout, options);
   const Target target = resolve_target(options.target);
-  const Plan plan =
-      options.config ? Plan{{problem.batch.bound(), *options.config}} : choose_plan(problem, target);
+  const Plan plan = options.config ? pinned(*options.config, problem, target) : choose_plan(problem, target);
   const std::int64_t n = scheduled_n(problem.batch, plan, plan.size() - 1);
   const Config& config = plan.back().config;
   const Schedule schedule = make_schedule(problem, target, config, n);

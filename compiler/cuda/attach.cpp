@@ -39,15 +39,15 @@ TableImage image_of(const Tables& tables, std::int32_t counters) {
 
 }  // namespace
 
-void attach_tables(const Problem& problem, Binary& binary) {
+void attach_tables(const Problem& problem, const Plan& plan, Binary& binary) {
   const Spmm product = on_rows(Spmm(problem));
-  const Plan& plan = binary.plan;
   const std::vector<Schedule> schedules = make_schedules(product, binary.target, plan);
   const std::int64_t counters_in_front = counter_bytes(product, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     Entry& entry = binary.entries[i];
     const Config& config = plan[i].config;
     entry.workers = schedules[i].workers();
+    entry.tiles_in_flight = tiles_in_flight(config);
     entry.workspace = workspace_of(product, config, entry.threads, schedules[i], counters_in_front);
     entry.tables = image_of(make_tables(product, schedules[i], chunk_shape(product, binary.target, config)),
                             schedules[i].counters);

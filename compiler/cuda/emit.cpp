@@ -123,7 +123,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
 /// there.
 bool writes_past_l2(const Spmm& problem, const Config& config) {
   constexpr std::int64_t kLarge = std::int64_t{32} << 20;  // bytes
-  if (config.in_flight == 0 || config.table == TableForm::attached) return false;
+  if (config.in_flight <= 0 || config.table == TableForm::attached) return false;
   if (problem.image_alignment != 0 || problem.normalisation) return false;  // it is read at once
   return problem.y_rows(problem.batch.bound()) * problem.y_features() *
              static_cast<std::int64_t>(size_of(problem.out_dtype)) >=
@@ -289,8 +289,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse(
         fmt::format("variant {} has no clusters; cluster=1 cluster_rows=1 would work", name(config.variant)));
   if (config.split < 1) refuse("a config's split is 1 or more");
-  if (config.in_flight < 0 || config.in_flight > kMostGridRows)
-    refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or 0 for all", kMostGridRows));
+  if (config.in_flight < kDerivedInFlight || config.in_flight > kMostGridRows)
+    refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or all", kMostGridRows));
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();
@@ -324,6 +324,10 @@ ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& 
   return instance_of(problem, target, config).chunk;
 }
 
+std::int32_t tiles_in_flight(const Config& config) {
+  return config.in_flight > 0 ? config.in_flight : kMostGridRows;
+}
+
 namespace {
 
 /// What is known of an entry without its layout.
@@ -339,7 +343,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
   entry.rows_of_one = static_cast<std::int32_t>(problem.rows_of_one());
-  if (range.config.in_flight != 0) entry.tiles_in_flight = range.config.in_flight;
+  entry.tiles_in_flight = tiles_in_flight(range.config);
   entry.threads = instance.threads;
   entry.dynamic_shared_bytes = problem.image_alignment != 0 ? shared_bytes_with_images(instance)
                                : problem.normalisation      ? shared_bytes_with_normalisation(instance)

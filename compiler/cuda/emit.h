@@ -27,6 +27,9 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
                                      const Schedule& schedule, std::int64_t counters_in_front);
 
+/// Entry::tiles_in_flight of a config.
+[[nodiscard]] std::int32_t tiles_in_flight(const Config& config);
+
 /// The chunks that the kernel of a config goes through.
 [[nodiscard]] ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& config);
 

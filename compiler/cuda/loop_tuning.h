@@ -14,6 +14,17 @@
 
 namespace sparsekiln::cuda {
 
+/// What a CTA waits for whatever else its multiprocessor does: microseconds, as fitted to an H100
+/// (docs/tuning-model.md).
+struct Waits {
+  double latency =
+      0.6;              ///< until a chunk is there, of which one fewer are under way than the ring has stages
+  double chunk = 0;     ///< that is multiplied
+  double kilobyte = 0;  ///< of a chunk
+  double round = 0;     ///< of batch tiles, after the first
+  double instruction = 0;  ///< of a warp, cycles
+};
+
 /// What a CTA takes of its multiprocessor.
 struct CtaCosts {
   std::int32_t threads = 0;
@@ -25,6 +36,7 @@ struct CtaCosts {
   /// Products reach the full rate of the tensor cores, not the share of it that mma.sync has on sm_90.
   bool full_rate = false;
   std::int32_t product_tiles = 1;  ///< of 16 × 8 sums, that a tensor-core instruction of a warp adds to
+  Waits waits;
 };
 
 /// What the code of a product does each time, all warps of a CTA together. Instructions are of warps, and

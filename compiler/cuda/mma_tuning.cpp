@@ -61,6 +61,10 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.entries = warps * (stores + shape.sums * (packed + value_costs(problem) / problem.weights())) *
                   kEntries / config.tile_n;
   costs.part = warps * (32 + 1.6 * shape.sums);
+  costs.waits = {.chunk = 0.0826 + 0.16 * (shape.chunk.blocks - 1) + if_it(config.rows > 1, 0.103) +
+                          0.18 * (config.merge - 1),
+                 .kilobyte = 0.0061,
+                 .instruction = 2.03};
   const std::int32_t rows = config.tile_n / shape.warps_n / (weight_a ? 4 : 8);
   add_lattice_costs(costs, problem, {.passes = passes_x, .registers = 7, .rows = rows});
   return costs;
@@ -105,10 +109,10 @@ const SpmmTuning kSpmmMmaTuning{
      .rejection = rejection,
      .default_axes = {.tile_n = {8, 16, 32, 48, 64, 128, 256},
                       .tile_out = {0},
-                      .stages = {2, 6},
+                      .stages = {2, 4, 6},
                       .warps = {1, 2, 4, 8},
                       .split = {1, 2, 4},
-                      .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 4}},
+                      .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},
                       .table = {TableForm::global},
                       .operand_a = {OperandA::x, OperandA::w}}},
     loop_costs,

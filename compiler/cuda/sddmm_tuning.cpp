@@ -43,6 +43,7 @@ SddmmCosts sddmm_copy_costs(const Sddmm& gradient, const Config& config, const S
   // 16 bytes of each lane.
   costs.block = 16.0 * static_cast<double>(gradient.block_elements()) *
                 static_cast<double>(size_of(gradient.out_dtype)) / 512;
+  costs.waits = {.chunk = 0.125, .instruction = 0.79};
   return costs;
 }
 

@@ -22,6 +22,8 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
   // exchanged.
   costs.run = kWarps * (10 + (shape.run == 4 ? 4.8 : 3.1) * shape.sums);
   costs.chunk = kWarps * (44 + 1.5 * instructions);
+  const double ahead = std::max(config.stages - 1, 1);
+  costs.waits = {.chunk = 0.27 / ahead, .kilobyte = 0.017 / ahead};
   return costs;
 }
 
@@ -41,7 +43,17 @@ const SddmmTuning kSddmmWgmmaTuning{{.variant = Variant::wgmma,
                                               .tiles = {{1, 1}, {2, 1}, {4, 1}, {8, 1}},
                                               .table = {TableForm::constant, TableForm::global},
                                               .operand_a = {OperandA::x}},
-                                     .rejection = rejection},
+                                     .rejection = rejection,
+                                     // An H100 took longer with 128 batch rows, and with runs of four, than
+                                     // the model expects, for reasons that are not known.
+                                     .default_axes = {.tile_n = {64},
+                                                      .tile_out = {0},
+                                                      .stages = {3, 4},
+                                                      .warps = {kWgmmaWarps},
+                                                      .split = {1},
+                                                      .tiles = {{1, 1}, {2, 1}},
+                                                      .table = {TableForm::global},
+                                                      .operand_a = {OperandA::x}}},
                                     loop_costs};
 
 }  // namespace sparsekiln::cuda

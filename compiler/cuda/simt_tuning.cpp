@@ -33,6 +33,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.entries =
       warps * sums * (9.4 * tiles + value_costs(problem) * config.rows) * kEntries / config.tile_n;
   costs.part = warps * (32 + 1.6 * sums * tiles);
+  costs.waits = {.chunk = 0.0227, .kilobyte = 0.0038, .instruction = 1.02};
   add_lattice_costs(costs, problem, {.passes = passes_x, .registers = 13, .rows = shape.thread_n});
   return costs;
 }

@@ -35,6 +35,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums + 2.7 * gathered * warps / shape.run);
   costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
+  costs.waits = {.chunk = 0.107, .kilobyte = 0.0313, .instruction = 1.02};
   return costs;
 }
 

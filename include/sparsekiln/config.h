@@ -43,6 +43,11 @@ enum class OperandA : std::uint8_t {
 };
 [[nodiscard]] std::string_view name(OperandA operand);
 
+/// Config::in_flight: all batch tiles; and as many as follow from the rest, which `compile` puts in its place
+/// before it looks for a kernel.
+inline constexpr std::int32_t kAllInFlight = 0;
+inline constexpr std::int32_t kDerivedInFlight = -1;
+
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
@@ -57,8 +62,9 @@ struct Config {
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
   /// targets.
   std::int32_t split_saves = 0;
-  /// Batch tiles that are computed at the same time, so that their x stays in L2; 0: all. CUDA targets.
-  std::int32_t in_flight = 0;
+  /// Batch tiles that are computed at the same time, so that their x stays in L2; or kAllInFlight, or
+  /// kDerivedInFlight. Products on CUDA targets.
+  std::int32_t in_flight = kDerivedInFlight;
   /// CTAs that compute neighbouring batch tiles and share the blocks of the weight that the copy engine
   /// brings them: a cluster. wgmma.
   std::int32_t cluster = 1;
@@ -72,7 +78,7 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 /// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters only where
-/// there are some; `parse_config` reads it back.
+/// there are some, and in_flight, which may be "all", only where it is given; `parse_config` reads it back.
 [[nodiscard]] std::string to_string(const Config& config);
 [[nodiscard]] Config parse_config(std::string_view text);
 

@@ -167,13 +167,16 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
   }
 }
 
-TEST_CASE("a baked plan and the attached one differ only in the form of their tables") {
+TEST_CASE(
+    "a baked plan and the attached one differ only in the form of their tables and what follows from the "
+    "layout") {
   const Target target = Target::parse("h100");
   const Problem problem = problem_of(patterns::random(30, 40, 0.5, 1), {32, 32}, Batch::up_to(300));
   const Plan attached = choose_attached_plan(problem, target);
   const Plan baked = with_baked_tables(attached, problem, target);
   for (const RangedConfig& range : baked) CHECK(range.config.table != TableForm::attached);
-  CHECK(with_attached_tables(baked) == attached);
+  for (const RangedConfig& range : baked) CHECK(range.config.in_flight != kDerivedInFlight);
+  CHECK(left_to_layout(with_attached_tables(baked)) == attached);
   CHECK_NOTHROW((void)emit_source(problem, target, baked));
 }
 

@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/architecture.h"
-#include "autotune/cuda_prediction.h"
 #include "autotune/cuda_work.h"
+#include "autotune/default_plan.h"
 #include "autotune/prediction.h"
 #include "autotune/space.h"
 #include "compiler/schedule.h"
@@ -30,61 +29,36 @@ Problem layer(std::int32_t rows, std::int32_t cols, double density, std::int32_t
   return problem;
 }
 
-struct Expected {
-  double us = std::numeric_limits<double>::infinity();
-  double bound_us = 0;  ///< of its schedule: of its products, or its bytes from L2 or from memory
-  Config config;
-};
-
-/// Within this many times the bound of its schedule a kernel is worth its design.
-constexpr double kNear = 1.25;
-
-Expected expected(const Problem& problem, const Config& config, std::int64_t n) {
-  const Architecture figures = architecture(kHopper);
-  const Spmm product(problem);
-  const cuda::Work work = cuda::estimate(product, kHopper, config, n);
-  const double bytes =
-      static_cast<double>(work.memory_bytes) + cuda::bytes_read_again(work, figures.cache_bytes());
-  const double flops = floor_of(problem, n).flops;
-  return {predict(problem, kHopper, config, n).us,
-          1e-3 * std::max({flops / peak_of(problem, kHopper).gflops, bytes / figures.memory_gbytes,
-                           static_cast<double>(work.global_bytes) / figures.cache_gbytes}),
-          config};
-}
-
-/// The best of the space's kernels that `counts` accepts.
-template <class Counts>
-Expected best_of(const Problem& problem, std::int64_t n, Counts counts) {
-  Expected best;
-  for (const Config& config : space_of(problem, kHopper, n).configs) {
-    if (config.variant != Variant::wgmma || !counts(config)) continue;
-    const Expected found = expected(problem, config, n);
-    if (found.us < best.us) best = found;
-  }
+/// The least predicted time of the space's kernels with clusters.
+double best_us(const Problem& problem, std::int64_t n) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const Config& config : space_of(problem, kHopper, n).configs)
+    if (config.variant == Variant::wgmma && config.cluster * config.cluster_rows > 1)
+      best = std::min(best, predict(problem, kHopper, config, n).us);
   return best;
 }
-bool has_multicast(const Config& config) { return config.cluster * config.cluster_rows > 1; }
 
-TEST_CASE("large batches of wgmma come within 1.25 times the bound of their schedule") {
-  const Expected ffn = best_of(layer(224, 64, 0.1, 64, 8192), 8192, has_multicast);
-  const Expected vit = best_of(layer(80, 20, 0.15, 64, 50432), 50432, has_multicast);
-  CAPTURE(to_string(ffn.config));
-  CAPTURE(to_string(vit.config));
-  CHECK(ffn.us <= kNear * ffn.bound_us);
-  CHECK(vit.us <= kNear * vit.bound_us);
+TEST_CASE("large batches take wgmma by default, in clusters of one TPC's multiprocessors at most") {
+  for (const auto& [problem, n] : {std::pair{layer(224, 64, 0.1, 64, 8192), 8192},
+                                   {layer(80, 20, 0.15, 64, 50432), 50432},
+                                   {layer(32, 32, 0.25, 128, 8192), 8192}}) {
+    const Config config = choose_plan(problem, kHopper).front().config;
+    CAPTURE(to_string(config));
+    CHECK(config.variant == Variant::wgmma);
+    CHECK(config.cluster * config.cluster_rows <= 2);
+    CHECK(config.in_flight > kAllInFlight);
+  }
 }
 
 // The dense product is modelled as a layout with all blocks. L2 limits both.
 TEST_CASE("a quarter of the blocks of 128 takes far less time than a dense product") {
   constexpr std::int64_t kBatch = 8192;
-  const Expected wide = best_of(layer(32, 32, 0.25, 128, kBatch), kBatch, has_multicast);
+  const double wide_us = best_us(layer(32, 32, 0.25, 128, kBatch), kBatch);
   const Problem all = layer(32, 32, 1, 128, kBatch);
-  const Expected dense = best_of(all, kBatch, has_multicast);
+  const double dense_us = best_us(all, kBatch);
   const double peak_us = 1e-3 * floor_of(all, kBatch).flops / peak_of(all, kHopper).gflops;
-  CAPTURE(to_string(wide.config));
-  CAPTURE(to_string(dense.config));
-  CHECK(dense.us / wide.us > 2.5);
-  CHECK(peak_us / wide.us > 1.8);
+  CHECK(dense_us / wide_us > 2.5);
+  CHECK(peak_us / wide_us > 1.8);
 }
 
 TEST_CASE("what CTAs share leaves L2 once, and arrives in all of them") {

@@ -1,4 +1,5 @@
 """The cost model ranks configs that a GPU has measured as well as it did: bench/measured/*.accuracy.json has what it reached.
+bench/l2 expects the bytes from memory that Nsight Compute counted, as throughput and duration: bench/measured/*.dram.json.
 
     python3 bench/model_accuracy.py BUILD_DIR --from bench/measured/NAME.jsonl --json > bench/measured/NAME.accuracy.json
 
@@ -10,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 _BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
@@ -30,6 +32,22 @@ class Ratchet(unittest.TestCase):
                 with self.subTest(f"{file.name}: {mine['problem']}"):
                     self.assertLessEqual(mine["pick"], before["pick"] + _ROUNDING)
                     self.assertGreaterEqual(mine["correlation"], before["correlation"] - _ROUNDING)
+
+    def test_bench_l2_reads_what_a_gpu_has_read(self):
+        files = sorted((_BENCH / "measured").glob("*.dram.json"))
+        self.assertTrue(files)
+        for file, one in [(file, one) for file in files for one in json.loads(file.read_text())]:
+            with self.subTest(f"{file.name}: {one['config']}, {one['op']}"), tempfile.TemporaryDirectory() as folder:
+                layout = pathlib.Path(folder) / "L.npy"
+                grid = [f"--{name}={one[name] // one['block']}" for name in ("rows", "cols")]
+                random = [f"--density={one['density']}", f"--seed={one['layout_seed']}"]
+                make = [f"{_BUILD}/tools/sparsekiln", "layout", "make", "random", *grid, *random, "-o", layout]
+                subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+                asked = [f"--{option}={one[name]}" for option, name in (("block", "block"), ("batch", "n"), ("dtype", "type"), ("op", "op"))]
+                command = [f"{_BUILD}/bench/l2", layout, *(word for option in asked for word in option.split("=")), "--config", one["config"]]
+                said = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+                measured = one["us"] * one["memory_tb_per_s"] * 1e6
+                self.assertLess(abs(said["with_partial_sums"]["memory_bytes"] / measured - 1), 0.15)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,151 @@
+#include "autotune/cuda_timing.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include <sparsekiln/binary.h>
+
+#include "compiler/cuda/family.h"
+#include "compiler/cuda/multiprocessor.h"
+#include "compiler/element.h"
+
+// The numbers without another source were fitted to what an H100 took for the configs of
+// bench/measured/h100-2026-11-27.jsonl (bench/fit_model.py), one for each part and none for a workload.
+
+namespace sparsekiln::cuda {
+namespace {
+
+constexpr std::int32_t kRegisterFile = 65536;
+/// The share of the shorter times that adds to the longest one: resources are not in use at the same time
+/// throughout. For a kernel with one stage, whose CTAs either wait or multiply, it is half (an estimate).
+constexpr double kOverlapLost = 0.2;
+constexpr double kOverlapLostOfOneStage = 0.5;
+/// The part of CTAs' rings that is there as well, as it comes.
+constexpr double kRingsInCache = 0.25;
+/// Bytes of x that lie together take a multiprocessor as long as so many, if they are fewer.
+constexpr double kGathered = 64;
+/// SASS instructions for each of PTX's.
+constexpr double kAssembled = 0.76;
+/// Writing the results of an item, and for each kilobyte of them, microseconds of a CTA.
+constexpr double kItemUs = 0.685;
+constexpr double kItemKilobyteUs = 0.0077;
+/// Kilobytes of partial sums in a microsecond: of a multiprocessor, and of a thread.
+constexpr double kPartKilobytes = 18.1;
+constexpr double kPartKilobytesOfThread = 0.235;
+
+/// Microseconds, by Bound.
+using Times = std::array<double, 5>;
+
+double& of(Times& times, Bound bound) { return times[static_cast<std::size_t>(bound)]; }
+
+double kilobytes(double bytes) { return bytes * 1e-3; }
+
+/// CTAs that a multiprocessor holds at once, its registers considered.
+std::int32_t resident(const Target& target, const CtaCosts& costs) {
+  const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
+  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.shared_bytes)));
+}
+
+/// Cycles of a tensor-core instruction: so many tiles of 16 × 8 × 32 bytes of k, or half of it where m16n8k16
+/// does not exist.
+/// On sm_90 to sm_110 ptxas makes mma.sync of 8-bit floats of two instructions for f16; there only wgmma, or
+/// what came after it, multiplies them.
+double cycles_of_product(const Computation& problem, const Target& target, const CtaCosts& costs,
+                         const Architecture& figures) {
+  if (problem.ieee()) return 0;
+  const double products =
+      target.compute_capability() < 80 ? 1024 : 4096 / static_cast<double>(size_of(problem.dtype));
+  const bool halved = is_float8(problem.dtype) && target.compute_capability() >= 90 &&
+                      target.compute_capability() < 120 && !costs.full_rate;
+  return (halved ? 2 : 1) * products * costs.product_tiles /
+         (figures.products(problem.dtype, problem.math) * Architecture::kTensorReached *
+          (costs.full_rate ? 1 : figures.mma_share));
+}
+
+/// Bytes that come into multiprocessors, pieces that are shorter than what is fetched at once counting as
+/// that.
+double arriving_bytes(const Work& work) {
+  const auto loads = static_cast<double>(work.again.loads);
+  const double fetched =
+      work.piece_bytes == 0 ? 1 : std::max(1.0, kGathered / static_cast<double>(work.piece_bytes));
+  return static_cast<double>(work.global_bytes - work.partial_bytes) + loads * (fetched - 1);
+}
+
+/// What the instructions of a warp that does its share of so many take a CTA.
+double issue_us(const CtaCosts& costs, double instructions, const Architecture& figures) {
+  return instructions / (costs.threads / 32.0) * costs.waits.instruction * 1e-3 / figures.clock_ghz;
+}
+
+}  // namespace
+
+double step_us(const Spmm& problem, const Target& target, const LoopCosts& costs,
+               const Architecture& figures) {
+  const double chunks = static_cast<double>(costs.shape.parts) * costs.shape.weights / costs.shape.blocks;
+  const double products = static_cast<double>(costs.chunk_products);
+  const double multiplied = static_cast<double>(costs.chunk_fmas) / figures.lanes +
+                            products * cycles_of_product(problem, target, costs, figures);
+  return chunks * std::max(costs.waits.chunk + issue_us(costs, costs.chunk + costs.load + products, figures),
+                           multiplied * 1e-3 / figures.clock_ghz);
+}
+
+Prediction timed(const Computation& problem, const Target& target, const Config& config,
+                 const CtaCosts& costs, const Work& work, const Architecture& figures) {
+  const double cycle = 1e-3 / figures.clock_ghz;
+  const double ctas = static_cast<double>(work.ctas);
+  /// Of the CTA that has most, of which a multiprocessor that has most has so many, in so many waves.
+  const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
+  const std::int32_t room = resident(target, costs);
+  const double together = std::ceil(ctas / target.workers);
+  const double waves = std::ceil(together / room);
+  const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
+                       static_cast<double>(costs.shared_bytes);
+  const double memory_bytes = static_cast<double>(work.memory_bytes) +
+                              bytes_read_again(work, kUsableCache * figures.cache_bytes() - rings);
+  const double bytes = arriving_bytes(work);
+  const double issued = of_cta(work.instructions + work.products);
+  const double rings_of_cta = costs.chunk_per_warp ? config.warps : 1;
+  const double chunk =
+      costs.waits.chunk +
+      costs.waits.kilobyte * kilobytes(bytes / static_cast<double>(std::max<std::int64_t>(work.chunks, 1)));
+  // With one stage nothing is done while it is filled.
+  const double ahead = config.stages == 1 ? 0.5 : config.stages - 1;
+  const double chain = std::max(work.longest_chunks / rings_of_cta * chunk + issue_us(costs, issued, figures),
+                                work.longest_chunks / rings_of_cta * costs.waits.latency / ahead);
+
+  Times times{};
+  of(times, Bound::latency) = waves * (chain + static_cast<double>(work.rounds - 1) * costs.waits.round);
+  of(times, Bound::arithmetic) =
+      together *
+      (of_cta(work.fmas) / figures.lanes +
+       of_cta(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *
+      cycle;
+  of(times, Bound::instructions) = together *
+                                   std::max(issued * kAssembled / Architecture::kIssued,
+                                            of_cta(work.shared_bytes) / Architecture::kSharedBytes) *
+                                   cycle;
+  of(times, Bound::cache) = std::max(together * of_cta(bytes + static_cast<double>(work.multicast_bytes)) /
+                                         Architecture::kCacheBytes * cycle,
+                                     bytes / figures.cache_gbytes * 1e-3);
+  of(times, Bound::memory) = memory_bytes / (Architecture::kMemoryReached * figures.memory_gbytes) * 1e-3;
+  const auto longest = std::max_element(times.begin(), times.end());
+  const double others = std::accumulate(times.begin(), times.end(), -*longest);
+
+  const double launch =
+      overlaps_launches(problem, target) ? Architecture::kOverlappedLaunchUs : Architecture::kLaunchUs;
+  const double items = of_cta(work.items) * waves *
+                       (kItemUs + kItemKilobyteUs * kilobytes(static_cast<double>(work.item_bytes)));
+  const double part_rate = std::min(kPartKilobytes / together, kPartKilobytesOfThread * costs.threads);
+  const double parts =
+      work.partial_bytes == 0 ? 0 : kCombineUs + kilobytes(of_cta(work.partial_bytes)) / part_rate;
+  const double ends = work.kernels * launch + items + parts;
+  Prediction prediction;
+  prediction.us = ends + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;
+  prediction.bound =
+      ends > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
+  return prediction;
+}
+
+}  // namespace sparsekiln::cuda
