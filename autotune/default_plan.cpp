@@ -1,7 +1,6 @@
 #include "autotune/default_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -140,16 +139,14 @@ class ChosenPlans {
                           name(operation)));
 }
 
-/// The next power of a half from a density on.
-double rounded_up(double density) { return std::exp2(std::ceil(std::log2(density))); }
-
 /// The problem with a layout as any: what an attached kernel's config is priced for. The code of a
-/// convolution is for its images: there it has the shape of the problem's own, and about its density.
+/// convolution is for its images: there it has as many rows and columns as the problem's own.
 Problem of_any_layout(Problem problem) {
-  static const Layout usual = patterns::random(128, 128, 0.1, 1);
+  constexpr double kDensity = 0.1;
+  static const Layout usual = patterns::random(128, 128, kDensity, 1);
   const Layout& own = problem.layout;
-  problem.layout = problem.convolution.present() && own.blocks() > 0
-                       ? patterns::random(own.rows(), own.cols(), rounded_up(own.statistics().density), 1)
+  problem.layout = problem.convolution.present() && own.rows() > 0 && own.cols() > 0
+                       ? patterns::random(own.rows(), own.cols(), kDensity, 1)
                        : usual;
   problem.cut_in_features = problem.cut_out_features = 0;
   return problem;

@@ -48,6 +48,7 @@ void attach_tables(const Problem& problem, const Plan& plan, Binary& binary) {
     const Config& config = plan[i].config;
     entry.workers = schedules[i].workers();
     entry.tiles_in_flight = tiles_in_flight(config);
+    entry.tensor_maps = tensor_maps_of(product, binary.target, config);
     entry.workspace = workspace_of(product, config, entry.threads, schedules[i], counters_in_front);
     entry.tables = image_of(make_tables(product, schedules[i], chunk_shape(product, binary.target, config)),
                             schedules[i].counters);

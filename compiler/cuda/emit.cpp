@@ -324,6 +324,10 @@ ChunkShape chunk_shape(const Spmm& problem, const Target& target, const Config& 
   return instance_of(problem, target, config).chunk;
 }
 
+std::vector<TensorMap> tensor_maps_of(const Spmm& problem, const Target& target, const Config& config) {
+  return instance_of(problem, target, config).tensor_maps;
+}
+
 std::int32_t tiles_in_flight(const Config& config) {
   return config.in_flight > 0 ? config.in_flight : kMostGridRows;
 }
@@ -356,6 +360,12 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   return entry;
 }
 
+/// The maps without the extents that follow from a layout: features of x, and blocks of the weight.
+std::vector<TensorMap> of_no_layout(std::vector<TensorMap> maps) {
+  for (TensorMap& map : maps) (map.operand == Argument::x ? map.row_length : map.rows) = 0;
+  return maps;
+}
+
 /// Writes the kernels of a plan, one after the other.
 class KernelWriter {
  public:
@@ -374,13 +384,11 @@ class KernelWriter {
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
-  /// What the entry lacks is filled in when a layout is attached; tensor maps are not.
+  /// What the entry lacks is filled in when a layout is attached.
   void write_attached(const RangedConfig& range) {
     const Instance instance = instance_of(problem_, target_, range.config);
-    if (!instance.tensor_maps.empty())
-      throw Error(ErrorKind::internal,
-                  "tensor maps of an attached kernel would be those of its first layout");
     Entry entry = entry_of(problem_, range, instance, index());
+    entry.tensor_maps = of_no_layout(std::move(entry.tensor_maps));
     entry.arguments.push_back(Argument::tables);
     tables_.write(index(), {}, range.config.table, {}, gates());
     write(range.config, instance, std::move(entry), true);

@@ -27,6 +27,9 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
                                      const Schedule& schedule, std::int64_t counters_in_front);
 
+/// Entry::tensor_maps of the kernel of a config.
+[[nodiscard]] std::vector<TensorMap> tensor_maps_of(const Spmm& problem, const Target& target,
+                                                    const Config& config);
 /// Entry::tiles_in_flight of a config.
 [[nodiscard]] std::int32_t tiles_in_flight(const Config& config);
 

@@ -109,7 +109,7 @@ const SpmmTuning kSpmmMmaTuning{
      .rejection = rejection,
      .default_axes = {.tile_n = {8, 16, 32, 48, 64, 128, 256},
                       .tile_out = {0},
-                      .stages = {2, 4, 6},
+                      .stages = {4, 6, 2},  // the first of equals
                       .warps = {1, 2, 4, 8},
                       .split = {1, 2, 4},
                       .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},

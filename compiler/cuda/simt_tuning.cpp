@@ -68,7 +68,7 @@ const SpmmTuning kSpmmSimtTuning{
      .rejection = rejection,
      .default_axes = {.tile_n = {8, 16, 32, 64, 128},
                       .tile_out = {1, 2, 4, 8},
-                      .stages = {2, 3},
+                      .stages = {3, 2},
                       .warps = {1, 2, 4, 8},
                       .split = {1, 2, 4, 8},
                       .tiles = {{1, 1}, {2, 1}},

@@ -31,8 +31,6 @@ void check_numbers(const Spmm& problem, const Config& config) {
     refuse(config, "batch rows are the rows of variant wgmma's products: operand_a=x would work");
   if (config.table == TableForm::unrolled)
     refuse(config, "one thread of variant wgmma reads the schedule; table=constant would work");
-  if (config.table == TableForm::attached)
-    refuse(config, "variant wgmma is compiled for a layout; variant mma would work with attached tables");
   if (const std::int32_t outputs = problem.block.out * config.merge; outputs > kMostColumns)
     refuse(config, fmt::format("an output tile has up to {} outputs here, not {}; {} would work",
                                kMostColumns, outputs, config.merge > 1 ? "merge=1" : "variant mma"));

@@ -127,6 +127,7 @@ class ContextModule final : public Module {
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
       entries_[index].attributes = launch_attributes(*context_, binary_->entries[index]);
+      entries_[index].most_rows = static_cast<unsigned>(binary_->entries[index].tiles_in_flight);
       entries_[index].tables = tables_.argument(index);
       entries_[index].tensor_maps = TensorMaps(*context_, binary_->entries[index]);
     }

@@ -97,6 +97,7 @@ Problem convolution_of(std::int32_t features, const char* input) {
   const std::int32_t side = features / 32;
   Problem problem = problem_of(patterns::random(side, side, 0.1, 1), {32, 32}, Batch::up_to(1 << 14));
   problem.dtype = problem.out_dtype = DType::f16;
+  problem.dtype = problem.out_dtype = DType::bf16;
   problem.convolution = parse_convolution(fmt::format("kernel=3 padding=1 input={}", input));
   return problem;
 }
@@ -178,6 +179,28 @@ TEST_CASE(
   for (const RangedConfig& range : baked) CHECK(range.config.in_flight != kDerivedInFlight);
   CHECK(left_to_layout(with_attached_tables(baked)) == attached);
   CHECK_NOTHROW((void)emit_source(problem, target, baked));
+}
+
+TEST_CASE(
+    "an attached convolution has the numbers of the baked one: its workers, its splits and its batch tiles "
+    "in flight") {
+  const Target target = Target::parse("h100");
+  struct Case {
+    std::int32_t features;
+    std::int32_t side;
+  };
+  for (const auto& [features, side] : {Case{256, 56}, {512, 28}, {128, 56}})
+    for (const Batch batch : {Batch(32), Batch::up_to(64)}) {
+      Problem problem = problem_of(patterns::random(features / 32, features / 32, 0.1, 7), {32, 32}, batch);
+      problem.dtype = problem.out_dtype = DType::bf16;
+      problem.convolution = parse_convolution(fmt::format("kernel=3x3 padding=1 input={}x{}", side, side));
+      CAPTURE(features);
+      CAPTURE(to_string(batch));
+      // Of a dynamic batch, the range that serves 32 images; a layout as any may suit other tiles for a few.
+      const Plan attached = at_layout(choose_attached_plan(problem, target), problem, target);
+      const Config config = with_attached_tables(choose_plan(problem, target)).back().config;
+      CHECK(to_string(attached.back().config) == to_string(config));
+    }
 }
 
 TEST_CASE("a baked plan keeps the form that it has") {

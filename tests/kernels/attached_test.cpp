@@ -104,6 +104,32 @@ TEST_CASE(
   CHECK(split > 0);  // otherwise no row is split, and this tests little
 }
 
+TEST_CASE(
+    "an attached kernel of wgmma computes the same bits as the baked one on every layout that it takes") {
+  const Target target = Suite::current().device()->target();
+  if (Suite::current().on_cpu() || target.compute_capability() != 90) return;
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const char* const numbers :
+         {"tile_n=128 stages=3", "tile_n=128 stages=3 rows=2", "tile_n=128 stages=2 cluster=2",
+          "tile_n=128 stages=3 rows=2 cluster_rows=2", "tile_n=128 stages=3 in_flight=1",
+          "tile_n=128 stages=2 merge=2"}) {
+      if (operation != Operation::forward && std::string_view(numbers).ends_with("merge=2")) continue;
+      Options options = attached_options({64, 64}, 300, {DType::bf16, Math::ieee});
+      options.operation = operation;
+      options.config = parse_config(fmt::format("wgmma warps=12 {}", numbers));
+      CAPTURE(numbers);
+      const Layout layout = patterns::random(3, 5, 0.5, 1);
+      Kernel kernel = compile(layout, options);
+      CHECK(compare_with_baked(kernel, layout, options, 300) == "");
+      for (const double density : {0.0, 0.3, 1.0}) {
+        CAPTURE(density);
+        const Layout other = redrawn(layout, density, 9);
+        kernel.relayout(other);
+        CHECK(compare_with_baked(kernel, other, options, 300) == "");
+      }
+    }
+}
+
 TEST_CASE("an attached kernel serves any batch up to its bound") {
   const Layout layout = patterns::random(3, 24, 0.6, 7);
   const std::vector<Precision> precisions = Suite::current().precisions();

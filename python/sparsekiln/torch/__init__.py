@@ -24,6 +24,7 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
 
 from . import flops as _flops
 from . import init
+from .baking import set_baking
 from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
 from .functional import linear
 from .fusion import fuse_conv_bn, fuse_conv_bn_
@@ -49,7 +50,7 @@ __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "lstm_cell", "matmul", "normalised_linear", "normalised_lstm_cell",
-    "normalize_filters", "sdd", "sparsify_", "weight_norm",
+    "normalize_filters", "sdd", "set_baking", "sparsify_", "weight_norm",
 ]  # fmt: skip
 
 _share_threads()

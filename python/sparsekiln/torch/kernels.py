@@ -13,6 +13,8 @@ import torch
 import sparsekiln
 from sparsekiln._dtypes import TRAINED
 
+from . import baking
+
 #: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
 DTYPES = {getattr(torch, array_name): name for array_name, name in TRAINED.items() if hasattr(torch, array_name)}
 
@@ -71,16 +73,46 @@ class Use(NamedTuple):
 class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
-    __slots__ = ("__weakref__", "_gate", "_kernels", "_lock", "layout")
+    __slots__ = ("__weakref__", "_asked_to_bake", "_calls", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout")
 
     def __init__(self, layout: "sparsekiln.Layout"):
         self.layout = layout
         self._gate: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
         self._lock = threading.Lock()
+        self._calls = 0
+        self._asked_to_bake: set[tuple[Use, int]] = set()
+        self._replaced: list[Any] = []  # kernels that CUDA graphs may have captured
+        self._weights: weakref.WeakSet[Weight] = weakref.WeakSet()
+
+    def count_call(self) -> None:
+        """Of any of these kernels: after some, those with tables are baked."""
+        self._calls += 1
+        if self._calls % baking.CALLS == 0 and baking.is_on():
+            self._bake()
+
+    def _bake(self) -> None:
+        me = weakref.ref(self)  # what no layer uses any more need not be compiled
+        for key in list(self._kernels):
+            if key in self._asked_to_bake or not is_baked_later(self.layout, key[0]):
+                continue
+            self._asked_to_bake.add(key)
+            baking.worker.do(functools.partial(_bake_if_used, me, key))
+
+    def take_baked(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> None:
+        """Instead of the one with tables, from the next call on."""
+        with self._lock:
+            before = self._kernels.get(key)
+            if before is None:
+                return  # there was no room for it
+            self._replaced.append(before)
+            self._kernels[key] = kernel
+        for weight in list(self._weights):
+            weight.forget_kernels()
 
     def kernel(self, use: Use, n: int) -> "sparsekiln.Kernel":
         """The kernel for a batch of `n`, and for all others of its range."""
+        self.count_call()
         bound = use.bound(n)
         kernel = self._kernels.get((use, bound))
         return self._compile(use, bound) if kernel is None else kernel
@@ -138,28 +170,53 @@ def four_times(layout: "sparsekiln.Layout") -> "sparsekiln.Layout":
     return sparsekiln.Layout.from_csr(4 * layout.rows, layout.cols, starts.astype(np.int32), np.tile(col, 4))
 
 
-def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int) -> "sparsekiln.Kernel":
-    """A kernel for any batch up to `bound`."""
+def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -> None:
+    """A job of the thread that bakes."""
+    there = kernels()
+    layout = None if there is None else there.layout
+    del there  # so that the layout may go while this compiles
+    if layout is None or not baking.is_on():
+        return
+    try:
+        kernel = compile_kernel(layout, *key, baked=True)
+    except Exception as error:  # whatever it is, there is a kernel
+        baking.say_once(error)
+        return
+    there = kernels()
+    if there is not None and baking.is_on():
+        there.take_baked(key, kernel)
 
-    def compiled(attached: bool) -> "sparsekiln.Kernel":
-        return sparsekiln.compile(
-            layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
-            epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
-            in_features=in_features, out_features=out_features, alignment=use.alignment, attached=attached,
-            convolution=use.convolution, order=use.order,
-        )  # fmt: skip
 
-    block_out, block_in = use.block
-    inputs, outputs = layout.cols * block_in, layout.rows * block_out
-    if use.transposed:
-        inputs, outputs = outputs, inputs
-    in_features = 0 if use.in_features == inputs else use.in_features  # 0: no block is partial
-    out_features = 0 if use.out_features == outputs else use.out_features
+def is_baked_later(layout: "sparsekiln.Layout", use: Use) -> bool:
+    """Whether a kernel's layout comes as tables at first, and code with it would be faster. On the cpu it is data in either form."""
+    return use.device.type != "cpu" and _is_attached(layout, use)
+
+
+def _is_attached(layout: "sparsekiln.Layout", use: Use) -> bool:
     # As options.h says, masks for each block, and CUDA kernels for the gradient of the weight or partial blocks, cannot be
     # attached.
-    whole = in_features == 0 and out_features == 0
-    attachable = use.device.type == "cpu" or (whole and use.operation != "grad_weight")
-    return compiled(attached=attachable and not use.masks_blocks)
+    inputs, outputs = _features_of(layout, use)
+    whole = (use.in_features, use.out_features) == (inputs, outputs)
+    return (use.device.type == "cpu" or (whole and use.operation != "grad_weight")) and not use.masks_blocks
+
+
+def _features_of(layout: "sparsekiln.Layout", use: Use) -> tuple[int, int]:
+    """In and out, where no block is partial."""
+    block_out, block_in = use.block
+    inputs, outputs = layout.cols * block_in, layout.rows * block_out
+    return (outputs, inputs) if use.transposed else (inputs, outputs)
+
+
+def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int, baked: bool = False) -> "sparsekiln.Kernel":
+    """A kernel for any batch up to `bound`, with the layout as tables where it can be; `baked`: in its code."""
+    inputs, outputs = _features_of(layout, use)
+    return sparsekiln.compile(
+        layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
+        epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
+        in_features=0 if use.in_features == inputs else use.in_features,  # 0: no block is partial
+        out_features=0 if use.out_features == outputs else use.out_features,
+        alignment=use.alignment, attached=not baked and _is_attached(layout, use), convolution=use.convolution, order=use.order,
+    )  # fmt: skip
 
 
 def _target(device: torch.device) -> str:
@@ -206,7 +263,7 @@ class Owner(Protocol):
 class Weight:
     """Index tensors, the layout that they are known to hold, and its kernels that were used with them."""
 
-    __slots__ = ("_ready", "blocks", "col", "cols", "crow", "kernels", "owner", "versions")
+    __slots__ = ("__weakref__", "_ready", "blocks", "col", "cols", "crow", "kernels", "owner", "versions")
 
     def __init__(
         self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, kernels: LayoutKernels, owner: weakref.ref | None = None
@@ -215,16 +272,23 @@ class Weight:
         self.cols, self.blocks = kernels.layout.cols, kernels.layout.blocks
         self.owner = owner
         self._ready: dict[tuple, Any] = {}
+        kernels._weights.add(self)
 
     def ready(self, operation: str, n: int, *form: Any) -> Any:
         """The kernel of an earlier call like this one, or None."""
+        self.kernels.count_call()
         return self._ready.get((operation, n > _BOUNDS[0], *form))
 
     def make(self, use: Use, n: int, *form: Any) -> "sparsekiln.Kernel":
         """Finds the kernel for `use`; `form` distinguishes it from the others of these index tensors."""
-        kernel = self.kernels.kernel(use, n)
-        self._ready[(use.operation, n > _BOUNDS[0], *form)] = kernel
+        key, kernel = (use.operation, n > _BOUNDS[0], *form), None
+        while kernel is not (found := self.kernels.kernel(use, n)):  # another may have been baked in between
+            self._ready[key] = kernel = found
         return kernel
+
+    def forget_kernels(self) -> None:
+        """Of earlier calls: there are others for them now."""
+        self._ready.clear()
 
 
 # By id() of the two index tensors; an entry is removed with either of them.

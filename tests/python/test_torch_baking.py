@@ -1,0 +1,173 @@
+"""Kernels of layouts that stay are compiled with the layout in their code, in the background, on the emulator."""
+
+import threading
+import warnings
+
+import pytest
+from dense_matmul import assert_near
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from emulated_device import FAR, EmulatedDevice, needs_emulator  # noqa: E402
+
+import sparsekiln as sk  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, baking, convolution_products, kernels, set_baking  # noqa: E402
+
+_CALLS = 4
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Layouts stay after a few calls, and nothing of other tests is said or switched."""
+    monkeypatch.setattr(baking, "CALLS", _CALLS)
+    monkeypatch.setattr(baking, "_said", False)
+    monkeypatch.setattr(baking, "_on", True)
+    yield
+    baking.worker.wait()
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
+    emulated, use = EmulatedDevice("sm_80"), convolution_products._use
+    monkeypatch.setattr(convolution_products, "_use", lambda *given, **more: use(*given, **more)._replace(device=FAR))
+    monkeypatch.setattr(convolution_products, "run", emulated.run)
+    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
+    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
+    return emulated
+
+
+def convolution(seed: int = 0) -> BlockSparseConv2d:
+    torch.manual_seed(seed)
+    return BlockSparseConv2d(48, 32, 3, padding=1, block=16, layout=sk.patterns.random(2, 3, 0.5, seed=seed + 100))
+
+
+def tiers(layer) -> set[str]:
+    return {kernel.tier for kernel in kernels.kernels_of(layer.layout).kernels()}
+
+
+def call(layer, times: int = 1):
+    torch.manual_seed(1)
+    images = torch.randn(2, 48, 5, 4)
+    with torch.no_grad():
+        for _ in range(times):
+            result = layer(images)
+    return result
+
+
+@needs_emulator
+def test_a_layout_that_stays_is_baked_and_the_layer_goes_on_with_that(device):
+    layer = convolution()
+    first = call(layer)
+    assert tiers(layer) == {"attached"}
+    call(layer, _CALLS)
+    baking.worker.wait()
+    assert tiers(layer) == {"baked"}
+    assert_near(call(layer), first)
+    assert kernels.kernels_of(layer.layout)._replaced, "a CUDA graph may have captured the first"
+
+
+@needs_emulator
+def test_after_a_relayout_the_new_layout_is_attached_and_then_baked(device):
+    layer = convolution(1)
+    call(layer, _CALLS + 1)
+    baking.worker.wait()
+    layer.relayout(sk.patterns.random(2, 3, 0.5, seed=7))
+    first = call(layer)
+    assert tiers(layer) == {"attached"}
+    call(layer, _CALLS)
+    baking.worker.wait()
+    assert tiers(layer) == {"baked"}
+    assert_near(call(layer), first)
+
+
+@needs_emulator
+def test_a_layout_that_nothing_uses_any_more_is_not_compiled(device, monkeypatch):
+    made, compile_kernel, go_on = [], kernels.compile_kernel, threading.Event()
+    monkeypatch.setattr(kernels, "compile_kernel", lambda *given, **more: made.append(more) or compile_kernel(*given, **more))
+    baking.worker.do(go_on.wait)
+    layer = convolution(2)
+    call(layer, _CALLS + 1)
+    attached = len(made)
+    assert attached
+    kernels._recent.clear()
+    del layer
+    go_on.set()
+    baking.worker.wait()
+    assert len(made) == attached
+
+
+@needs_emulator
+def test_a_bake_that_fails_is_said_once_and_leaves_the_kernel(device, monkeypatch):
+    compile_kernel = kernels.compile_kernel
+
+    def fails(layout, use, bound, baked=False):
+        if baked:
+            raise sk.Error("no room")
+        return compile_kernel(layout, use, bound)
+
+    monkeypatch.setattr(kernels, "compile_kernel", fails)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for seed in (3, 4):
+            layer = convolution(seed)
+            call(layer, _CALLS + 1)
+            baking.worker.wait()
+            assert tiers(layer) == {"attached"}
+            call(layer)
+    assert [str(one.message) for one in said if issubclass(one.category, RuntimeWarning)] == [
+        "a kernel was not compiled with its layout, and goes on without: no room"
+    ]
+
+
+@needs_emulator
+def test_it_can_be_switched_off_and_is_off_where_algorithms_are_deterministic(device):
+    layer = convolution(5)
+    set_baking(False)
+    call(layer, 2 * _CALLS)
+    baking.worker.wait()
+    assert tiers(layer) == {"attached"}
+    set_baking(True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        call(layer, 2 * _CALLS)
+        baking.worker.wait()
+        assert tiers(layer) == {"attached"}
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_the_environment_switches_it(monkeypatch):
+    for said, on in (("off", False), ("0", False), ("On", True), ("", True)):
+        monkeypatch.setenv("SPARSEKILN_BAKING", said)
+        assert baking._stated() is on, said
+    monkeypatch.setenv("SPARSEKILN_BAKING", "maybe")
+    with pytest.warns(UserWarning, match="on and off would work"):
+        assert baking._stated()
+
+
+def test_on_the_cpu_nothing_is_baked():
+    layer = BlockSparseLinear(32, 32, block=16, density=0.5)
+    for _ in range(2 * _CALLS):
+        layer(torch.zeros(2, 32))
+    baking.worker.wait()
+    entry = kernels.kernels_of(layer.layout)
+    assert entry.kernels() and not entry._asked_to_bake
+
+
+def test_a_worker_that_ends_finishes_its_job_and_drops_the_others():
+    worker, done, begun, go_on = baking.Worker(), [], threading.Event(), threading.Event()
+
+    def first():
+        begun.set()
+        go_on.wait()
+        done.append("first")
+
+    worker.do(first)
+    worker.do(lambda: done.append("second"))
+    begun.wait()
+    threading.Timer(0.05, go_on.set).start()
+    worker.end()
+    assert done == ["first"]
+    worker.do(lambda: done.append("third"))
+    assert done == ["first"]
