@@ -147,7 +147,7 @@ def test_the_environment_switches_it(monkeypatch):
 
 
 def test_on_the_cpu_nothing_is_baked():
-    layer = BlockSparseLinear(32, 32, block=16, density=0.5)
+    layer = BlockSparseLinear(32, 32, sk.patterns.random(2, 2, 0.5, seed=77), 16)
     for _ in range(2 * _CALLS):
         layer(torch.zeros(2, 32))
     baking.worker.wait()

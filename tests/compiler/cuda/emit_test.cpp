@@ -80,7 +80,7 @@ TEST_CASE("the source of a small layout has a header, constants, one table and o
       "//   types   f32 to f32, math ieee, batch-major\n"
       "//   target  sm_80:4\n"
       "//   entry 0 n <= 16: simt tile_n=16 tile_out=4 stages=2 warps=1 split=1 rows=1 merge=1 "
-      "split_saves=0 in_flight=0 table=constant operand_a=x packed=0\n"));
+      "split_saves=0 table=constant operand_a=x packed=0\n"));
   CHECK(count(source.text,
               "static __constant__ const uint2 steps_0[] = {\n"
               "  {0x0, 0u}, {0x2, 1u}, {0x0, 2u}, {0x1, 3u}, {0x20000000, 0u},\n};") == 1);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "autotune/cuda_defaults.h"
+#include "compiler/cuda/families.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"
@@ -24,8 +25,9 @@ std::size_t count(const std::string& text, std::string_view wanted) {
 
 /// Compiles one entry and holds it to what every kernel must keep: no spills, no message of the compilers.
 NvrtcOutput compile_clean(const Problem& problem, const Target& target, const Config& config) {
-  const Source source = emit_plan(problem, target, {{problem.batch.bound(), config}});
-  const NvrtcOutput output = find_nvrtc()->compile(source.text, target.arch);
+  const Plan plan{{problem.batch.bound(), config}};
+  const Source source = emit_plan(problem, target, plan);
+  const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(target, plan));
   const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
   CHECK(resources.spill_load_bytes == 0);
   CHECK(resources.spill_store_bytes == 0);

@@ -64,8 +64,6 @@ TEST_CASE("numbers that do not go together are refused, with what would work") {
   config.warps = 8;
   refused(config, "warps=12 would work");
   config = wgmma_config(128, 4);
-  config.table = TableForm::attached;
-  refused(config, "variant mma would work with attached tables");
   config.table = TableForm::unrolled;
   refused(config, "table=constant would work");
   config = wgmma_config(128, 4);
