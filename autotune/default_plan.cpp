@@ -139,15 +139,13 @@ class ChosenPlans {
                           name(operation)));
 }
 
-/// The problem with a layout as any: what an attached kernel's config is priced for. The code of a
-/// convolution is for its images: there it has as many rows and columns as the problem's own.
+/// The problem with a layout as any: what an attached kernel's config is priced for. Layers of convolutions
+/// have few blocks, and many positions.
 Problem of_any_layout(Problem problem) {
   constexpr double kDensity = 0.1;
-  static const Layout usual = patterns::random(128, 128, kDensity, 1);
-  const Layout& own = problem.layout;
-  problem.layout = problem.convolution.present() && own.rows() > 0 && own.cols() > 0
-                       ? patterns::random(own.rows(), own.cols(), kDensity, 1)
-                       : usual;
+  static const Layout of_linear = patterns::random(128, 128, kDensity, 1);
+  static const Layout of_convolution = patterns::random(8, 8, kDensity, 1);
+  problem.layout = problem.convolution.present() ? of_convolution : of_linear;
   problem.cut_in_features = problem.cut_out_features = 0;
   return problem;
 }

@@ -16,9 +16,8 @@ namespace sparsekiln {
 [[nodiscard]] Plan choose_plan(const Problem& problem, const Target& target);
 
 /// The plan of a kernel whose tables are attached: the same for all layouts, whatever their shape, so that
-/// they share one Binary; of convolutions on CUDA targets for all of as many rows and columns. What
-/// follows from a layout is left to it. Throws `invalid_argument` for grad_weight on a CUDA target, which
-/// bakes its layout.
+/// they share one Binary. What follows from a layout is left to it. Throws `invalid_argument` for grad_weight
+/// on a CUDA target, which bakes its layout.
 [[nodiscard]] Plan choose_attached_plan(const Problem& problem, const Target& target);
 
 /// The plan of a config that a caller pins, for a fixed batch: with in_flight put in where it is not given;

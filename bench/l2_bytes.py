@@ -4,7 +4,7 @@
 
 build/bench/l2 passes the schedule's accesses in launch order through a cache of 26.5 MB that evicts what was used least
 recently, which reads what an H100 does with its 50 (tests/bench/model_ratchet_test.py), and through one of 50 MB: of the workloads with 4096 batch rows or more (workloads.json), and of the 3x3 layers of ResNet-50. Partial sums have
-figures of their own for the former. Exits with 1 if any other is above 1.25.
+figures of their own for the former.
 """
 
 import dataclasses
@@ -12,14 +12,12 @@ import itertools
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 
 import publish
 import sparsekiln_command
 import workloads
 
-_MOST = 1.25
 _LARGE = 4096
 _MEGABYTES = (26.5, 50)
 
@@ -72,7 +70,7 @@ def convolutions(is_short: bool) -> list[tuple[int, int, float, int]]:
     return present[: 1 if is_short else None]
 
 
-def main() -> int:
+def main() -> None:
     parser = publish.parser(__doc__)
     publish.add_write(parser, __file__)
     parser.add_argument("--target", default="h100")
@@ -100,9 +98,6 @@ def main() -> int:
     print("\n".join(text))
     if options.write:
         publish.write(options.write, "\n".join(text), __file__)
-    worst = [max(found.ratios) for found in linear.values()]
-    worst += [_largest(found) for each in convolved.values() for found in each.values()]
-    return 0 if max(worst) <= _MOST else 1
 
 
 def _largest(found: Bytes) -> float:
@@ -110,4 +105,4 @@ def _largest(found: Bytes) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
