@@ -242,8 +242,8 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
 
 Counts expected_counts(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk,
                        std::int64_t n, RowShares& rows) {
-  const bool together = config.rows * config.merge * config.cluster_rows > 1;
-  if (config.cluster_rows > 1 || (together && rows.known()))
+  const bool put_together = config.rows * config.merge > 1;
+  if (config.cluster_rows > 1 || (put_together && rows.are_scheduled()))
     return rows.scheduled(problem, target, config, chunk, n);
   const Layout& layout = problem.layout;
   const std::int64_t workers = most_workers(problem, target, config, n);

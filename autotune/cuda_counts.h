@@ -32,6 +32,10 @@ struct Counts {
 };
 [[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
 
+/// Blocks of a layout whose schedules are made to price configs: of larger ones statistics are accurate
+/// enough, and schedules take too long.
+inline constexpr std::int64_t kMostScheduled = 1 << 15;
+
 /// How the block rows of a layout would be distributed as they are, for as many numbers of workers as are
 /// asked for: what the configs of one problem share.
 class RowShares {
@@ -41,6 +45,8 @@ class RowShares {
 
   /// Whether there are rows, and they are known one by one.
   [[nodiscard]] bool known() const { return !begins_.empty(); }
+  /// Whether rows are known, and a schedule is quickly made.
+  [[nodiscard]] bool are_scheduled() const { return known() && layout_.blocks() <= kMostScheduled; }
   /// The largest share of the mean, in the first order that make_schedule would take: where it is above
   /// `most`, rows are split.
   [[nodiscard]] double largest(std::int64_t workers, double most);

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "autotune/cpu_families.h"
+#include "autotune/cuda_counts.h"
 #include "autotune/prediction.h"
 #include "compiler/build.h"
 #include "compiler/cuda/families.h"
@@ -192,6 +193,8 @@ std::vector<Config> default_candidates(const Computed& computed, const Problem& 
   std::vector<Config> candidates;
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
     each(tuning->variant, tuning->default_axes, [&](const Config& config) {
+      // What is shared by CTAs that share x only a schedule tells.
+      if (config.cluster_rows > 1 && problem.layout.blocks() > cuda::kMostScheduled) return;
       if (rejection(*tuning, computed, {problem, target, n, config}) == nullptr) candidates.push_back(config);
     });
   return candidates;

@@ -52,7 +52,7 @@ Plan tuned_plan(const BuildJob& job, const Options& options) {
 /// What the caller pins, with tables in the form that the specialization asks for.
 Plan pinned_plan(const BuildJob& job, const Config& config, Specialization specialization) {
   Config asked = config;
-  if (specialization != Specialization::baked) asked.table = TableForm::attached;
+  if (specialization == Specialization::attached) asked.table = TableForm::attached;
   Plan plan = pinned(asked, job.problem, job.target);
   return specialization == Specialization::tiered
              ? with_baked_tables(std::move(plan), job.problem, job.target)
