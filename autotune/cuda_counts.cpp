@@ -218,11 +218,12 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
 
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
                                    ChunkShape chunk, std::int64_t n) {
-  const auto [found, is_new] = schedules_.try_emplace(
-      {config.rows, config.merge, config.cluster_rows, most_workers(problem, target, config, n),
-       config.split_saves, chunk.blocks, chunk.parts, chunk.weights});
-  if (is_new) found->second = counts_of(make_schedule(problem, target, config, n), chunk);
-  return found->second;
+  const std::array key{
+      config.rows,        config.merge, config.cluster_rows, most_workers(problem, target, config, n),
+      config.split_saves, chunk.blocks, chunk.parts,         chunk.weights};
+  const auto found = schedules_.find(key);
+  if (found != schedules_.end()) return found->second;
+  return schedules_.emplace(key, counts_of(make_schedule(problem, target, config, n), chunk)).first->second;
 }
 
 Counts counts_of(const Schedule& schedule, ChunkShape chunk) {

@@ -6,7 +6,6 @@
 
 #include <sparsekiln/binary.h>
 
-#include "autotune/batch_ranges.h"
 #include "autotune/cuda_timing.h"
 #include "autotune/cuda_work.h"
 
@@ -49,18 +48,15 @@ Prediction predict(const Sddmm& gradient, const Target& target, const Config& co
 }
 
 Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
-                    const Architecture& figures, RowShares& rows) {
+                    std::int64_t begin, const Architecture& figures, RowShares& rows) {
   const LoopCosts costs = loop_costs(problem, target, config);
   config.split_saves = static_cast<std::int32_t>(kCombineUs / step_us(problem, target, costs, figures));
   const auto tiles_of = [&](std::int64_t batch) {
     return problem.batch_tiles(std::max<std::int64_t>(batch, 1), config);
   };
   const std::int64_t tiles = tiles_of(n);
-  // A range of batches has no more tiles at once than its smallest n, for which it is scheduled.
-  const std::int64_t most = std::min(
-      {tiles, tiles_of(range_begin(problem.batch, n, problem.correlation ? BatchOf::images : BatchOf::rows)),
-       std::int64_t{kMostGridRows}});
-  Config best;
+  const std::int64_t most = std::min({tiles, tiles_of(begin), std::int64_t{kMostGridRows}});
+  Config best = config;
   double least = std::numeric_limits<double>::infinity();
   for (const std::int64_t wanted : halvings(most)) {
     Config other = config;

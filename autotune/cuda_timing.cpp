@@ -116,7 +116,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
                                 work.longest_chunks / rings_of_cta * costs.waits.latency / ahead);
 
   Times times{};
-  of(times, Bound::latency) = waves * (chain + static_cast<double>(work.rounds - 1) * costs.waits.round);
+  of(times, Bound::latency) = waves * chain + static_cast<double>(work.rounds - 1) * costs.waits.round;
   of(times, Bound::arithmetic) =
       together *
       (of_cta(work.fmas) / figures.lanes +

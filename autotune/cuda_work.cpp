@@ -172,7 +172,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.partial_bytes = tiles * counts.partials * 2 * part;
   work.items = tiles * counts.items;
-  work.item_bytes = std::int64_t{config.rows} * config.merge * problem.block.out * config.tile_n * element;
+  work.item_bytes = std::int64_t{config.rows} * config.merge * problem.block.out * config.tile_n *
+                    bytes_of(problem.out_dtype);
   work.rounds = std::max<std::int64_t>(quotient_up(tiles, at_once), 1);
   work.products = computed * multiplied * costs.chunk_products;
   work.products_in_time = computed * counts.chunks * costs.chunk_products;

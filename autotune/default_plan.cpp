@@ -17,6 +17,7 @@
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
 #include "autotune/prediction.h"
+#include "compiler/build.h"
 #include "compiler/computation_fields.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/sddmm.h"
@@ -171,10 +172,12 @@ Plan choose_attached_plan(const Problem& problem, const Target& target) {
 
 Plan pinned(Config config, const Problem& problem, const Target& target) {
   const bool product = target.kind == Target::Kind::cuda && kind_of(problem.operation) == ProblemKind::spmm;
-  if (!product)
-    config.in_flight = config.in_flight == kDerivedInFlight ? kAllInFlight : config.in_flight;
-  else if (config.in_flight == kDerivedInFlight && config.table != TableForm::attached)
+  if (config.in_flight == kDerivedInFlight && !product) config.in_flight = kAllInFlight;
+  if (config.in_flight == kDerivedInFlight && config.table != TableForm::attached) {
+    if (const std::string refusal = ConfigCheck(problem, target).refusal(config); !refusal.empty())
+      throw Error(ErrorKind::invalid_argument, refusal);
     config.in_flight = Pricing(problem, target).with_derived(config, problem.batch.bound()).in_flight;
+  }
   return {{problem.batch.bound(), config}};
 }
 
@@ -186,10 +189,13 @@ Plan left_to_layout(Plan plan) {
 Plan at_layout(Plan plan, const Problem& problem, const Target& target) {
   if (target.kind == Target::Kind::cpu || kind_of(problem.operation) == ProblemKind::sddmm) return plan;
   std::optional<Pricing> pricing;
+  std::int64_t begin = 1;
   for (auto& [up_to, config] : plan) {
+    const std::int64_t least = problem.batch.dynamic() ? begin : up_to;
+    begin = up_to + 1;
     if (config.in_flight != kDerivedInFlight) continue;
     if (!pricing) pricing.emplace(problem, target);
-    config.in_flight = pricing->with_derived(config, up_to).in_flight;
+    config.in_flight = pricing->with_derived(config, up_to, least).in_flight;
   }
   return plan;
 }

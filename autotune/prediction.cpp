@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "autotune/batch_ranges.h"
 #include "autotune/cpu_prediction.h"
 #include "autotune/cuda_prediction.h"
 #include "compiler/problem_kind.h"
@@ -39,10 +40,19 @@ Prediction Pricing::of(const Config& config, std::int64_t n) {
 }
 
 Config Pricing::with_derived(const Config& config, std::int64_t n) {
+  const std::int64_t begin = std::visit(
+      [&](const auto& computed) {
+        return range_begin(computed.batch, n, computed.correlation ? BatchOf::images : BatchOf::rows);
+      },
+      state_->computed);
+  return with_derived(config, n, begin);
+}
+
+Config Pricing::with_derived(const Config& config, std::int64_t n, std::int64_t begin) {
   State& state = *state_;
   return std::visit(
       [&](const auto& computed) {
-        return cuda::with_derived(computed, state.target, config, n, state.figures, state.rows);
+        return cuda::with_derived(computed, state.target, config, n, begin, state.figures, state.rows);
       },
       state.computed);
 }

@@ -25,7 +25,9 @@ class Pricing {
   /// together the time that a schedule takes, once for each that differs.
   [[nodiscard]] Prediction of(const Config& config, std::int64_t n);
 
-  /// The config with what follows from its other numbers, for CUDA targets: see cuda::with_derived.
+  /// The config with what follows from its other numbers, for CUDA targets: see cuda::with_derived. For the
+  /// range of batches from `begin` to n; of the ranges that plans have, the one that ends at n.
+  [[nodiscard]] Config with_derived(const Config& config, std::int64_t n, std::int64_t begin);
   [[nodiscard]] Config with_derived(const Config& config, std::int64_t n);
 
  private:

@@ -23,7 +23,15 @@ def rank(build: pathlib.Path, file: pathlib.Path, target: str) -> list[Row]:
     by_problem: dict[tuple, list[tuple[dict, dict]]] = {}
     for line, answer in zip(measured, map(json.loads, said.splitlines()), strict=True):
         by_problem.setdefault(tuple(line[name] for name in _PROBLEM), []).append((line, answer))
-    return [row_of(pairs) for pairs in by_problem.values() if len(pairs) >= _LEAST]
+    beside = file.with_suffix(".peers.json")  # by problem, microseconds of other libraries
+    peers = json.loads(beside.read_text()) if beside.exists() else {}
+    rows = [row_of(pairs) for pairs in by_problem.values() if len(pairs) >= _LEAST]
+    return [row | {"peer": fastest(peers.get(row["problem"], {}))} for row in rows]
+
+
+def fastest(peers: dict[str, float]) -> tuple[str, float] | None:
+    """The sparse product that took least, and what it took; None where none was measured."""
+    return min(((name, us) for name, us in peers.items() if "dense" not in name), key=lambda one: one[1], default=None)
 
 
 def row_of(pairs: list[tuple[dict, dict]]) -> Row:
@@ -38,6 +46,7 @@ def row_of(pairs: list[tuple[dict, dict]]) -> Row:
         "pick": times[predicted.index(min(predicted))] / best, "best_us": best,
         "error": math.exp(statistics.median(abs(math.log(mine / other)) for mine, other in zip(predicted, times))),
         "default": chosen, "default_us": min(defaults) if defaults else None,
+        "dense_us": statistics.median(line["dense_cublas_us"] for line, _ in pairs),
     }  # fmt: skip
 
 
@@ -52,13 +61,13 @@ def name_of(line: dict) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    columns = ["problem", "configs", "correlation", "pick", "error", "best, µs", "default, µs"]
+    columns = ["problem", "configs", "correlation", "pick", "error", "best, µs", "default, µs", "cuBLAS dense, µs", "others, sparse, µs"]
 
     def cells(row: Row) -> list[object]:
         default = "not among them" if row["default_us"] is None else f"{row['default_us']:.1f}"
         return [
             row["problem"], row["configs"], f"{row['correlation']:.2f}", f"{row['pick']:.3f}", f"{row['error']:.2f}", f"{row['best_us']:.1f}",
-            default,
+            default, f"{row['dense_us']:.0f}", "not measured" if row["peer"] is None else f"{row['peer'][1]:.1f} ({row['peer'][0]})",
         ]  # fmt: skip
 
     said = f"{sum(row['configs'] for row in rows)} configs of {len(rows)} problems; of those with one config nothing is said."

@@ -35,7 +35,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
       kWarps * shape.sums * (stored + value_costs(problem) / problem.weights()) * kEntries / config.tile_n;
   costs.part = kWarps * (31 + 1.4 * shape.sums);
   // Later where both CTAs of a cluster must have room.
-  costs.waits = {.latency = 0.535 + if_it(config.cluster > 1, 0.299), .round = 0.44};
+  costs.waits = {.latency = 0.535 + if_it(config.cluster > 1, 0.299), .round = 5};
   return costs;
 }
 

@@ -50,6 +50,19 @@ TEST_CASE("large batches take wgmma by default, in clusters of one TPC's multipr
   }
 }
 
+// As layers of PyTorch ask for it.
+TEST_CASE("the last range of a dynamic batch takes wgmma, however far it goes") {
+  for (const std::int64_t bound : {std::int64_t{1} << 14, std::int64_t{1} << 20}) {
+    Problem problem = layer(224, 64, 0.1, 64, 1);
+    problem.batch = Batch::up_to(bound);
+    const Config config = choose_plan(problem, kHopper).back().config;
+    CAPTURE(bound);
+    CAPTURE(to_string(config));
+    CHECK(config.variant == Variant::wgmma);
+    CHECK(config.in_flight > kAllInFlight);
+  }
+}
+
 // The dense product is modelled as a layout with all blocks. L2 limits both.
 TEST_CASE("a quarter of the blocks of 128 takes far less time than a dense product") {
   constexpr std::int64_t kBatch = 8192;

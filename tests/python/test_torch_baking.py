@@ -20,6 +20,7 @@ _CALLS = 4
 def soon(monkeypatch):
     """Layouts stay after a few calls, and nothing of other tests is said or switched."""
     monkeypatch.setattr(baking, "CALLS", _CALLS)
+    monkeypatch.setattr(baking, "SECONDS", 0)
     monkeypatch.setattr(baking, "_said", False)
     monkeypatch.setattr(baking, "_on", True)
     yield
@@ -135,6 +136,60 @@ def test_it_can_be_switched_off_and_is_off_where_algorithms_are_deterministic(de
         assert tiers(layer) == {"attached"}
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@needs_emulator
+def test_what_was_asked_for_while_it_is_off_is_baked_later(device):
+    layer, go_on = convolution(6), threading.Event()
+    baking.worker.do(go_on.wait)
+    call(layer, _CALLS + 1)
+    set_baking(False)
+    go_on.set()
+    baking.worker.wait()
+    assert tiers(layer) == {"attached"}
+    set_baking(True)
+    call(layer, _CALLS)
+    baking.worker.wait()
+    assert tiers(layer) == {"baked"}
+
+
+@needs_emulator
+def test_a_young_layout_is_not_baked(device, monkeypatch):
+    monkeypatch.setattr(baking, "SECONDS", 1000)
+    layer = convolution(8)
+    call(layer, 2 * _CALLS)
+    baking.worker.wait()
+    assert tiers(layer) == {"attached"}
+
+
+def test_a_linear_layer_takes_the_baked_kernel_at_its_next_call(monkeypatch):
+    monkeypatch.setattr(kernels, "is_baked_later", lambda layout, use: True)
+    layer = BlockSparseLinear(32, 32, sk.patterns.random(2, 2, 0.5, seed=78), 16)
+    x = torch.randn(3, 32)
+    with torch.no_grad():
+        first = layer(x)
+        (attached,) = kernels.kernels_of(layer.layout).kernels()
+        for _ in range(_CALLS):
+            layer(x)
+        baking.worker.wait()
+        (baked,) = kernels.kernels_of(layer.layout).kernels()
+        assert baked is not attached
+        weight = kernels.find(layer.crow_indices, layer.col_indices, 2)
+        assert not weight._ready, "what was kept is forgotten"
+        assert_near(layer(x), first)
+        assert [kernel for kernel, _ in weight._ready.values()] == [baked]
+
+
+def test_a_job_that_fails_does_not_end_the_worker(capsys):
+    def fails():
+        raise RuntimeWarning("as an error")
+
+    done = []
+    baking.worker.do(fails)
+    baking.worker.do(lambda: done.append("next"))
+    baking.worker.wait()
+    assert done == ["next"]
+    assert "as an error" in capsys.readouterr().err
 
 
 def test_the_environment_switches_it(monkeypatch):

@@ -1,21 +1,23 @@
 """Kernels with the layout compiled in, for layouts that stay: made in the background, and taken when they are there.
 
-A layer's first kernels take the layout as tables, so that all layouts share a compile and a relayout is quick. Code that was
-compiled for the layout is faster, above all for large batches, where it may use wgmma.
+A layer's first kernels take the layout as tables, so that all layouts share a compile and a relayout is quick. They are priced for
+a layout as any; code that was compiled for a layout has the config that suits it, and its tables beside it.
 """
 
 import atexit
 import contextlib
 import os
 import queue
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 
 import torch
 
-#: Calls of the kernels of a layout after which it is taken to stay.
+#: Calls of a kernel, and seconds since its layout was first used, after which the layout is taken to stay.
 CALLS = 64
+SECONDS = 10.0
 
 _NICENESS = 10
 _SWITCHES = {"": True, "1": True, "on": True, "0": False, "off": False}
@@ -66,7 +68,7 @@ class Worker:
         if self._ends:
             return
         self._jobs.put(job)
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="sparsekiln baking", daemon=True)
             self._thread.start()
 
@@ -74,13 +76,17 @@ class Worker:
         with contextlib.suppress(OSError, AttributeError):  # of this thread, and of those that it starts
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         while (job := self._jobs.get()) is not None and not self._ends:
-            job()
+            try:
+                job()
+            except Exception as error:  # warnings may be errors; the thread goes on
+                print(f"sparsekiln: baking: {error}", file=sys.stderr)
 
     def wait(self) -> None:
-        """Until all jobs so far are done."""
+        """Until all jobs so far are done, or dropped."""
         done = threading.Event()
         self.do(done.set)
-        done.wait()
+        while not self._ends and not done.wait(0.1):
+            pass
 
     def end(self) -> None:
         """Waits for the job that is being done, and drops the others: code must not be unloaded under a compile."""

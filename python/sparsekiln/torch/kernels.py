@@ -3,6 +3,7 @@
 import atexit
 import functools
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any, NamedTuple, Protocol
@@ -73,49 +74,62 @@ class Use(NamedTuple):
 class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
-    __slots__ = ("__weakref__", "_asked_to_bake", "_calls", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout")
+    __slots__ = (
+        "__weakref__", "_asked_to_bake", "_begun", "_calls", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout",
+    )  # fmt: skip
 
     def __init__(self, layout: "sparsekiln.Layout"):
         self.layout = layout
         self._gate: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
         self._lock = threading.Lock()
-        self._calls = 0
+        self._begun = time.monotonic()
+        self._calls: dict[tuple[Use, int], int] = {}  # of each kernel
         self._asked_to_bake: set[tuple[Use, int]] = set()
-        self._replaced: list[Any] = []  # kernels that CUDA graphs may have captured
-        self._weights: weakref.WeakSet[Weight] = weakref.WeakSet()
-
-    def count_call(self) -> None:
-        """Of any of these kernels: after some, those with tables are baked."""
-        self._calls += 1
-        if self._calls % baking.CALLS == 0 and baking.is_on():
-            self._bake()
-
-    def _bake(self) -> None:
-        me = weakref.ref(self)  # what no layer uses any more need not be compiled
-        for key in list(self._kernels):
-            if key in self._asked_to_bake or not is_baked_later(self.layout, key[0]):
-                continue
-            self._asked_to_bake.add(key)
-            baking.worker.do(functools.partial(_bake_if_used, me, key))
-
-    def take_baked(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> None:
-        """Instead of the one with tables, from the next call on."""
-        with self._lock:
-            before = self._kernels.get(key)
-            if before is None:
-                return  # there was no room for it
-            self._replaced.append(before)
-            self._kernels[key] = kernel
-        for weight in list(self._weights):
-            weight.forget_kernels()
+        self._replaced: dict[tuple[Use, int], Any] = {}  # kernels that CUDA graphs may have captured
+        self._weights: list[weakref.ref[Weight]] = []
 
     def kernel(self, use: Use, n: int) -> "sparsekiln.Kernel":
         """The kernel for a batch of `n`, and for all others of its range."""
-        self.count_call()
-        bound = use.bound(n)
-        kernel = self._kernels.get((use, bound))
-        return self._compile(use, bound) if kernel is None else kernel
+        key = use, use.bound(n)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            return self._compile(*key)
+        self.count_call(key)
+        return kernel
+
+    def count_call(self, key: tuple[Use, int]) -> None:
+        """Of a kernel that is there: after some it is baked, if it has tables."""
+        calls = self._calls[key] = self._calls.get(key, 0) + 1
+        if calls % baking.CALLS == 0 and baking.is_on() and time.monotonic() - self._begun >= baking.SECONDS:
+            self._bake(key)
+
+    def _bake(self, key: tuple[Use, int]) -> None:
+        with self._lock:
+            if key in self._asked_to_bake or key not in self._kernels or not is_baked_later(self.layout, key[0]):
+                return
+            self._asked_to_bake.add(key)
+        me = weakref.ref(self)  # what no layer uses any more need not be compiled
+        baking.worker.do(functools.partial(_bake_if_used, me, key))
+
+    def take_baked(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel | None") -> None:
+        """Instead of the one with tables, from the next call on. None: there is none now, and it may be asked for again."""
+        with self._lock:
+            before = self._kernels.get(key)
+            if kernel is None or before is None:  # there was no room for it
+                self._asked_to_bake.discard(key)
+                return
+            self._replaced[key] = before
+            self._kernels[key] = kernel
+            weights = [weight for one in self._weights if (weight := one()) is not None]
+        for weight in weights:
+            weight.forget_kernels()
+
+    def add_user(self, weight: "Weight") -> None:
+        """That keeps kernels, and has to forget those that are replaced."""
+        with self._lock:
+            self._weights = [one for one in self._weights if one() is not None]
+            self._weights.append(weakref.ref(weight))
 
     def of_gate(self) -> "LayoutKernels":
         """Those of the layout of one gate, where this is the layout of the four gates of an LSTM, whose rows follow one another.
@@ -152,6 +166,9 @@ class LayoutKernels:
         old = [key for key in self._kernels if key[0].convolution != "none"]
         for key in old[: max(0, len(old) + 1 - MOST_CONVOLUTIONS)]:
             del self._kernels[key]
+            for kept in (self._calls, self._replaced):
+                kept.pop(key, None)
+            self._asked_to_bake.discard(key)
 
     def __copy__(self) -> "LayoutKernels":
         return self
@@ -175,16 +192,16 @@ def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -
     there = kernels()
     layout = None if there is None else there.layout
     del there  # so that the layout may go while this compiles
-    if layout is None or not baking.is_on():
-        return
-    try:
-        kernel = compile_kernel(layout, *key, baked=True)
-    except Exception as error:  # whatever it is, there is a kernel
-        baking.say_once(error)
-        return
+    kernel = None
+    if layout is not None and baking.is_on():
+        try:
+            kernel = compile_kernel(layout, *key, baked=True)
+        except Exception as error:  # whatever it is, there is a kernel, and it would fail again
+            baking.say_once(error)
+            return
     there = kernels()
-    if there is not None and baking.is_on():
-        there.take_baked(key, kernel)
+    if there is not None:
+        there.take_baked(key, kernel if baking.is_on() else None)
 
 
 def is_baked_later(layout: "sparsekiln.Layout", use: Use) -> bool:
@@ -271,19 +288,24 @@ class Weight:
         self.crow, self.col, self.versions, self.kernels = crow, col, versions, kernels
         self.cols, self.blocks = kernels.layout.cols, kernels.layout.blocks
         self.owner = owner
-        self._ready: dict[tuple, Any] = {}
-        kernels._weights.add(self)
+        self._ready: dict[tuple, tuple[Any, tuple[Use, int]]] = {}
+        kernels.add_user(self)
 
     def ready(self, operation: str, n: int, *form: Any) -> Any:
         """The kernel of an earlier call like this one, or None."""
-        self.kernels.count_call()
-        return self._ready.get((operation, n > _BOUNDS[0], *form))
+        found = self._ready.get((operation, n > _BOUNDS[0], *form))
+        if found is None:
+            return None
+        kernel, key = found
+        self.kernels.count_call(key)
+        return kernel
 
     def make(self, use: Use, n: int, *form: Any) -> "sparsekiln.Kernel":
         """Finds the kernel for `use`; `form` distinguishes it from the others of these index tensors."""
-        key, kernel = (use.operation, n > _BOUNDS[0], *form), None
+        kernel = None
         while kernel is not (found := self.kernels.kernel(use, n)):  # another may have been baked in between
-            self._ready[key] = kernel = found
+            self._ready[(use.operation, n > _BOUNDS[0], *form)] = found, (use, use.bound(n))
+            kernel = found
         return kernel
 
     def forget_kernels(self) -> None:
