@@ -46,7 +46,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config&) 
 
 }  // namespace
 
-// Of clusters of four a GPU may hold fewer at a time than it has multiprocessors for: an H100 held 30 where
+// A GPU may hold fewer clusters of four at a time than it has multiprocessors for: an H100 held 30 where
 // 33 would fill it, and a launch of 32 took two rounds.
 const SpmmTuning kSpmmWgmmaTuning{{.variant = Variant::wgmma,
                                    .axes = {.tile_n = {128, 256},

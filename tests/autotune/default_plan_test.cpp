@@ -196,7 +196,8 @@ TEST_CASE(
       problem.convolution = parse_convolution(fmt::format("kernel=3x3 padding=1 input={}x{}", side, side));
       CAPTURE(features);
       CAPTURE(to_string(batch));
-      // Of a dynamic batch, the range that serves 32 images; a layout as any may suit other tiles for a few.
+      // Where the batch is dynamic, the range that serves 32 images; a layout as any may suit other tiles for
+      // a few.
       const Plan attached = at_layout(choose_attached_plan(problem, target), problem, target);
       const Config config = with_attached_tables(choose_plan(problem, target)).back().config;
       CHECK(to_string(attached.back().config) == to_string(config));

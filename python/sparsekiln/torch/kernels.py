@@ -99,7 +99,7 @@ class LayoutKernels:
         return kernel
 
     def count_call(self, key: tuple[Use, int]) -> None:
-        """Of a kernel that is there: after some it is baked, if it has tables."""
+        """Notes a call of a kernel that is there: after some it is baked, if it has tables."""
         calls = self._calls[key] = self._calls.get(key, 0) + 1
         if calls % baking.CALLS == 0 and baking.is_on() and time.monotonic() - self._begun >= baking.SECONDS:
             self._bake(key)
@@ -309,7 +309,7 @@ class Weight:
         return kernel
 
     def forget_kernels(self) -> None:
-        """Of earlier calls: there are others for them now."""
+        """Has the next calls look for theirs: there are others now."""
         self._ready.clear()
 
 
