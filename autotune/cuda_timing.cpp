@@ -95,7 +95,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
                  const CtaCosts& costs, const Work& work, const Architecture& figures) {
   const double cycle = 1e-3 / figures.clock_ghz;
   const double ctas = static_cast<double>(work.ctas);
-  /// Of the CTA that has most, of which a multiprocessor that has most has so many, in so many waves.
+  // The CTA that has most decides, and a multiprocessor that has most of them: so many together, in waves.
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
   const double together = std::ceil(ctas / target.workers);

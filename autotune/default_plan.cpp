@@ -172,11 +172,11 @@ Plan choose_attached_plan(const Problem& problem, const Target& target) {
 
 Plan pinned(Config config, const Problem& problem, const Target& target) {
   const bool product = target.kind == Target::Kind::cuda && kind_of(problem.operation) == ProblemKind::spmm;
-  if (config.in_flight == kDerivedInFlight && !product) config.in_flight = kAllInFlight;
-  if (config.in_flight == kDerivedInFlight && config.table != TableForm::attached) {
-    if (const std::string refusal = ConfigCheck(problem, target).refusal(config); !refusal.empty())
-      throw Error(ErrorKind::invalid_argument, refusal);
-    config.in_flight = Pricing(problem, target).with_derived(config, problem.batch.bound()).in_flight;
+  if (config.in_flight == kDerivedInFlight && !(product && config.table == TableForm::attached)) {
+    // What the compiler will refuse has no price.
+    const bool priced = product && ConfigCheck(problem, target).refusal(config).empty();
+    config.in_flight = priced ? Pricing(problem, target).with_derived(config, problem.batch.bound()).in_flight
+                              : kAllInFlight;
   }
   return {{problem.batch.bound(), config}};
 }

@@ -10,8 +10,10 @@ namespace {
 constexpr double kAnotherKernel = 1000;  // more than all numbers of a config together can come to
 constexpr double kAnotherTable = 0.25;
 
-/// In doublings; numbers may be 0.
-double ratio(std::int32_t a, std::int32_t b) { return std::abs(std::log2((a + 1.0) / (b + 1.0))); }
+/// In doublings; numbers may be 0, and kDerivedInFlight counts as all.
+double ratio(std::int32_t a, std::int32_t b) {
+  return std::abs(std::log2((std::max(a, 0) + 1.0) / (std::max(b, 0) + 1.0)));
+}
 
 double distance(const Config& a, const Config& b) {
   double sum = 0;

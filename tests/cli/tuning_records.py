@@ -8,7 +8,7 @@ _RESOURCES = ["registers", "shared_bytes", "stack_bytes", "spill_load_bytes", "s
 def config(tile_n: int) -> str:
     """A config in full, as the command writes it."""
     return (
-        f"simt tile_n={tile_n} tile_out=4 stages=1 warps=4 split=1 rows=1 merge=1 split_saves=0 in_flight=0 table=constant "
+        f"simt tile_n={tile_n} tile_out=4 stages=1 warps=4 split=1 rows=1 merge=1 split_saves=0 in_flight=all table=constant "
         "operand_a=x packed=0"
     )
 

@@ -150,7 +150,11 @@ TEST_CASE("no bank conflict slows the main loop of a default kernel, block 16 an
                              << line.shared_wavefronts << " wavefronts, " << line.shared_ideal
                              << " would do");
     }
-    CHECK_MESSAGE(loads > 0, run.what);
+    // The tensor cores of wgmma read shared memory themselves.
+    const bool reads_itself = std::any_of(run.lines.begin(), run.lines.end(), [](const auto& line) {
+      return line.instruction.find("wgmma.mma_async") != std::string::npos;
+    });
+    CHECK_MESSAGE((loads > 0 || reads_itself), run.what);
   }
 }
 

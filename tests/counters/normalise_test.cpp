@@ -160,7 +160,7 @@ TEST_CASE("a kernel that normalises meets no bank conflict, and moves few sector
   }
 }
 
-TEST_CASE("the cost model knows what a kernel that normalises does, within a quarter") {
+TEST_CASE("the cost model knows what a kernel that normalises does, within a third") {
   for (const Counted& run : defaults()) {
     std::int64_t moved = 0;
     std::int64_t instructions = 0;
@@ -171,8 +171,8 @@ TEST_CASE("the cost model knows what a kernel that normalises does, within a qua
     CHECK_MESSAGE(run.expected.kernels == 2, run.what);
     const auto near = [&](std::int64_t is, std::int64_t expected) {
       const double ratio = static_cast<double>(expected) / static_cast<double>(is);
-      CHECK_MESSAGE(ratio > 0.75, run.what << ": " << ratio << " of " << is);
-      CHECK_MESSAGE(ratio < 1.25, run.what << ": " << ratio << " of " << is);
+      CHECK_MESSAGE(ratio > 0.7, run.what << ": " << ratio << " of " << is);
+      CHECK_MESSAGE(ratio < 1.33, run.what << ": " << ratio << " of " << is);
     };
     if (!run.as_usual) continue;
     near(moved, run.expected.global_bytes);
