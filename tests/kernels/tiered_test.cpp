@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <future>
 #include <string>
 #include <vector>
@@ -55,9 +56,10 @@ TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   CHECK(kernel.tier() == Tier::baked);
 }
 
-TEST_CASE("threads that launch while the baked kernel takes over all get the right result") {
-  if (Suite::current().on_cpu()) return;
-  const Layout layout = patterns::random(5, 7, 0.5, 3);
+/// Launches of the attached kernel of one layout, by three threads that go on until the baked one has taken
+/// over.
+static int launches_before_baked(std::uint64_t seed) {
+  const Layout layout = patterns::random(5, 7, 0.5, seed);
   const Options options = tiered_options(9, "threads");
   const Problem problem = make_problem(layout, options);
   const HostInputs inputs = make_inputs(problem, 9, Inputs::small_integers, 2);
@@ -77,8 +79,16 @@ TEST_CASE("threads that launch while the baked kernel takes over all get the rig
     }));
   for (std::future<void>& thread : threads) thread.get();
   CHECK(wrong == 0);
-  CHECK(attached > 0);
   CHECK(kernel.tier() == Tier::baked);
+  return attached;
+}
+
+// Where the tests' NVRTC remembers the code, the baked kernel may be there before any thread.
+TEST_CASE("threads that launch while the baked kernel takes over all get the right result") {
+  if (Suite::current().on_cpu()) return;
+  int attached = 0;
+  for (std::uint64_t seed = 3; seed < 13 && attached == 0; ++seed) attached = launches_before_baked(seed);
+  CHECK(attached > 0);
 }
 
 TEST_CASE("the last handle of a tiered kernel may be destroyed while the baked one is compiled") {
