@@ -427,13 +427,14 @@ class Bench(unittest.TestCase):
                 self.assertEqual(large["ratio"], 1)  # each operand once
                 if operation != "grad_weight":  # whose runs are all computed at once here
                     self.assertGreater(small["ratio"], 1.5)
-        everything = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4")
+        everything = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4 in_flight=all")
         some = self.l2("--l2-mb", "20", "--config", "mma tile_n=128 warps=8 stages=4 in_flight=8")
         self.assertLess(some["memory_bytes"], everything["memory_bytes"])
 
     def test_l2_of_partial_sums(self):
         for operation, partial in (("forward", True), ("grad_weight", False)):
-            small, large = (self.l2("--op", operation, "--l2-mb", size) for size in ("40", "4000"))
+            splits = ["--config", "mma tile_n=256 warps=8 stages=3 in_flight=3"] if partial else []
+            small, large = (self.l2("--op", operation, "--l2-mb", size, *splits) for size in ("40", "4000"))
             self.assertEqual(large["with_partial_sums"]["ratio"], 1, "none is evicted")
             self.assertEqual(large["with_partial_sums"]["partial_sums_bytes"] > 0, partial)
             self.assertEqual(small["with_partial_sums"]["memory_bytes"] > small["memory_bytes"], partial)
