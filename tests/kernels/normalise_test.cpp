@@ -236,7 +236,8 @@ TEST_CASE("a layer normalisation of a row with an infinity or NaN is NaN in that
   for (const Precision& precision : Suite::current().precisions())
     for (const Operation operation : kOperations)
       for (const char* const epilogue : {"layer_norm+multiply+relu", "layer_norm+lstm"}) {
-        const Options options = options_of(operation, epilogue, {16, 8}, 33, precision);
+        Options options = options_of(operation, epilogue, {16, 8}, 33, precision);
+        options.strict_absent = true;
         const Problem problem = make_problem(layout, options);
         HostInputs inputs = make_inputs(problem, 33, Inputs::random, 5);
         plant_non_finite(problem, inputs, 3);
