@@ -126,7 +126,7 @@ TEST_CASE("among the plans that packs hold, the default plan is taken, else the 
   BuildJob other = chosen;
   Config& config = other.plan.front().config;
   config.variant = config.variant == Variant::simt ? Variant::stream : Variant::simt;
-  config.tile_out = 0;
+  config.tile_out = config.variant == Variant::simt ? 4 : 0;
   options.require = Require::prebuilt;
   cache::PackEntries entries;
   for (const BuildJob& held : {other, far, near, chosen}) {
