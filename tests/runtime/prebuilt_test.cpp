@@ -122,11 +122,12 @@ TEST_CASE("among the plans that packs hold, the default plan is taken, else the 
   BuildJob near = chosen;
   near.plan.front().config.stages += 1;
   BuildJob far = chosen;
-  far.plan.front().config.stages -= 2;
+  far.plan.front().config.stages += 3;
   BuildJob other = chosen;
   Config& config = other.plan.front().config;
   config.variant = config.variant == Variant::simt ? Variant::stream : Variant::simt;
   config.tile_out = config.variant == Variant::simt ? 4 : 0;
+  config.warps = config.variant == Variant::simt ? 1 : 4;
   options.require = Require::prebuilt;
   cache::PackEntries entries;
   for (const BuildJob& held : {other, far, near, chosen}) {
