@@ -21,8 +21,8 @@ namespace {
 //   89   RTX 4090: "Ada GPU Architecture" white paper 2022 (1008 GB/s, 2520 MHz, 165.2 TFLOPS of f16 summed
 //        in float32, 82.6 of tf32).
 //   90   H100 SXM: data sheet 2023 (3.35 TB/s, 989 TFLOPS of f16, 67 of float32) and "H100 Tensor Core GPU
-//        Architecture" white paper 2022 (1830 MHz for tensor cores). mma.sync gets about 62 % of wgmma's
-//        rate: Luo et al. 2024, arXiv:2402.13499.
+//        Architecture" white paper 2022 (1830 MHz for tensor cores). The share of mma.sync and L2's rate as
+//        fitted to an H100 (cuda_timing.cpp); Luo et al. 2024, arXiv:2402.13499, have 62 % of wgmma's rate.
 //   100  B200: "Blackwell Architecture" data sheet of HGX B200 2024, an eighth of it (8 TB/s, 2.25 PFLOPS of
 //        f16, dense). mma.sync is not its tensor cores' own instruction either: an estimate, half.
 //   110  Thor: "Jetson Thor" data sheet 2025 (273 GB/s). Clock and tensor cores are estimates.
@@ -31,11 +31,10 @@ namespace {
 //
 // Elements of 8 bits are taken to have twice the rate of f16, which int8 exceeds on some parts.
 //
-// L2's size is that of the same documents; B200's and Thor's are estimates. Its rate on 90 is 5.5 TB/s
-// ("Nvidia's H100: Funny L2, and Tons of Bandwidth", Chips and Cheese 2023). Its rates of 86 and 89 to 120
-// are estimates, for the documents do not say: 64 bytes a cycle for half of the multiprocessors; the A100's
-// 5120 are those of 80 of its 108. The latencies, kLaunchUs, kOverlappedLaunchUs and kCombineUs are
-// estimates, too.
+// L2's size is that of the same documents; B200's and Thor's are estimates. Its rates of 86, 87, 89
+// and 100 to 120 are estimates, for the documents do not say: 64 bytes a cycle for half of the
+// multiprocessors; the A100's 5120 are those of 80 of its 108. kOverlappedLaunchUs is an estimate, too; the
+// other constants of Architecture but kIssued were fitted to an H100.
 constexpr Architecture kArchitectures[] = {
     {75, 1.59, 320, 1270, 4, 512, 0, 1, 64},
     {80, 1.41, 1555, 7219, 40, 1024, 512, 1, 64},

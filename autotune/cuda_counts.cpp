@@ -8,13 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "autotune/quotient_up.h"
+
 namespace sparsekiln::cuda {
 namespace {
 
 /// The most block rows that are counted one by one.
 constexpr std::int32_t kRowsCounted = 2048;
-
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 std::int64_t rounded(double value) { return std::llround(value); }
 

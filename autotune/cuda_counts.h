@@ -59,8 +59,8 @@ class RowShares {
   };
   [[nodiscard]] const Parts& split(std::int64_t workers, ChunkShape chunk);
 
-  /// The counts of the schedule itself: whether sharing x pays depends on which columns rows share, of which
-  /// statistics say nothing.
+  /// The counts of the schedule itself: whether putting rows together pays depends on which columns they
+  /// share, of which statistics say nothing.
   [[nodiscard]] const Counts& scheduled(const Spmm& problem, const Target& target, const Config& config,
                                         ChunkShape chunk, std::int64_t n);
 
@@ -85,8 +85,8 @@ class RowShares {
   std::map<std::array<std::int32_t, 8>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 
-/// What make_schedule would give for a batch of n, without making it, but where CTAs share x. `rows`: of the
-/// problem's layout.
+/// What make_schedule would give for a batch of n. It is made where CTAs share x, and where rows of a small
+/// layout are put together. `rows`: of the problem's layout.
 [[nodiscard]] Counts expected_counts(const Spmm& problem, const Target& target, const Config& config,
                                      ChunkShape chunk, std::int64_t n, RowShares& rows);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "autotune/quotient_up.h"
 #include "compiler/cuda/images.h"
 
 namespace sparsekiln::cuda {
@@ -15,8 +16,6 @@ constexpr double kInstructionsOfTile = 60;
 constexpr double kInstructionsOfRead = 9;
 constexpr double kInstructionsOfWord = 2;
 constexpr double kInstructionsOfWrite = 6;
-
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 /// `into`: images to rows; otherwise rows to images.
 void add(Transpositions& work, const TransposedImages& all, const TransposedImages::Side& side,

@@ -8,11 +8,10 @@
 
 #include "autotune/cuda_timing.h"
 #include "autotune/cuda_work.h"
+#include "autotune/quotient_up.h"
 
 namespace sparsekiln::cuda {
 namespace {
-
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 /// Batch tiles at once, of at most `most`, in as few rounds as that takes, all but the last of as many; 0:
 /// all. Tiles that share W are an even number: of an odd one, one would wait for an SM.

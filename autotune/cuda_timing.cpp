@@ -13,7 +13,8 @@
 #include "compiler/element.h"
 
 // The numbers without another source were fitted to what an H100 took for the configs of
-// bench/measured/h100-2026-11-27.jsonl (bench/fit_model.py), one for each part and none for a workload.
+// bench/measured/h100-2026-11-27.jsonl, one for each part and none for a workload. bench/model_accuracy.py
+// says how near they come.
 
 namespace sparsekiln::cuda {
 namespace {

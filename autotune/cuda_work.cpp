@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autotune/cuda_images.h"
+#include "autotune/quotient_up.h"
 #include "compiler/activation.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/families.h"
@@ -12,8 +13,6 @@
 
 namespace sparsekiln::cuda {
 namespace {
-
-std::int64_t quotient_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 std::int64_t bytes_of(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 

@@ -63,9 +63,10 @@ struct Work {
 [[nodiscard]] Work work_of(const Sddmm& gradient, const Target& target, const Config& config,
                            const BlockRuns& schedule, std::int64_t n);
 
-/// The same without a schedule. Equal to work_of where rows = merge = 1, but for `largest`; else what is
-/// expected of rows whose columns are drawn at random. O(block rows); of more than 2048 from LayoutStatistics
-/// alone.
+/// The same for callers without a schedule. Equal to work_of where rows = merge = cluster_rows = 1, but for
+/// `largest`, in O(block rows). Where rows are put together, a schedule is made if the layout is small
+/// (RowShares::are_scheduled); else it is what is expected of rows whose columns are drawn at random. For
+/// more than 2048 block rows from LayoutStatistics alone.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);

@@ -193,8 +193,7 @@ std::vector<Config> default_candidates(const Computed& computed, const Problem& 
   std::vector<Config> candidates;
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
     each(tuning->variant, tuning->default_axes, [&](const Config& config) {
-      // What is shared by CTAs that share x only a schedule tells; and what streaming the weight takes was
-      // measured with two batch tiles at most.
+      // The price of CTAs that share x needs a schedule. `stream` was measured for two batch tiles at most.
       if (config.cluster_rows > 1 && problem.layout.blocks() > cuda::kMostScheduled) return;
       if (config.variant == Variant::stream && n > 2 * std::int64_t{config.tile_n}) return;
       if (rejection(*tuning, computed, {problem, target, n, config}) == nullptr) candidates.push_back(config);

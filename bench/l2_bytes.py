@@ -3,8 +3,9 @@
     python3 bench/l2_bytes.py BUILD_DIR [--target h100] [--write docs/tuning-model.md] [--short]
 
 build/bench/l2 passes the schedule's accesses in launch order through a cache of 26.5 MB that evicts what was used least
-recently, which reads what an H100 does with its 50 (tests/bench/model_ratchet_test.py), and through one of 50 MB: of the workloads with 4096 batch rows or more (workloads.json), and of the 3x3 layers of ResNet-50. Partial sums have
-figures of their own for the former.
+recently, which reads what an H100 does with its 50 (tests/bench/model_ratchet_test.py), and through one of 50 MB: of the workloads
+with 4096 batch rows or more (workloads.json), and of the 3x3 layers of ResNet-50. Partial sums have figures of their own for the
+former.
 """
 
 import dataclasses
