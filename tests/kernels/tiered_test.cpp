@@ -56,9 +56,11 @@ TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   CHECK(kernel.tier() == Tier::baked);
 }
 
+namespace {
+
 /// Launches of the attached kernel of one layout, by three threads that go on until the baked one has taken
 /// over.
-static int launches_before_baked(std::uint64_t seed) {
+int launches_before_baked(std::uint64_t seed) {
   const Layout layout = patterns::random(5, 7, 0.5, seed);
   const Options options = tiered_options(9, "threads");
   const Problem problem = make_problem(layout, options);
@@ -82,6 +84,8 @@ static int launches_before_baked(std::uint64_t seed) {
   CHECK(kernel.tier() == Tier::baked);
   return attached;
 }
+
+}  // namespace
 
 // Where the tests' NVRTC remembers the code, the baked kernel may be there before any thread.
 TEST_CASE("threads that launch while the baked kernel takes over all get the right result") {

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import sparsekiln
+from sparsekiln.torch import convolution_products, kernels
 
 FAR = torch.device("cuda:0")
 
@@ -142,6 +143,16 @@ class EmulatedDevice:
     def _copy_back(self, tensor: torch.Tensor, array: _Array) -> None:
         address = ctypes.c_uint64(array._managed.tensor.data)
         self._ask("cuMemcpyDtoH_v2", ctypes.c_void_p(tensor.data_ptr()), address, ctypes.c_size_t(_span(tensor)))
+
+
+def emulate_convolutions(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+    """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
+    emulated, use = EmulatedDevice("sm_80"), convolution_products._use
+    monkeypatch.setattr(convolution_products, "_use", lambda *given, **more: use(*given, **more)._replace(device=FAR))
+    monkeypatch.setattr(convolution_products, "run", emulated.run)
+    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
+    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
+    return emulated
 
 
 def _span(tensor: torch.Tensor) -> int:

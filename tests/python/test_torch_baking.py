@@ -8,10 +8,10 @@ from dense_matmul import assert_near
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from emulated_device import FAR, EmulatedDevice, needs_emulator  # noqa: E402
+from emulated_device import emulate_convolutions, needs_emulator  # noqa: E402
 
 import sparsekiln as sk  # noqa: E402
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, baking, convolution_products, kernels, set_baking  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, baking, kernels, set_baking  # noqa: E402
 
 _CALLS = 4
 
@@ -29,13 +29,7 @@ def soon(monkeypatch):
 
 @pytest.fixture
 def device(monkeypatch):
-    """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
-    emulated, use = EmulatedDevice("sm_80"), convolution_products._use
-    monkeypatch.setattr(convolution_products, "_use", lambda *given, **more: use(*given, **more)._replace(device=FAR))
-    monkeypatch.setattr(convolution_products, "run", emulated.run)
-    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
-    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
-    return emulated
+    return emulate_convolutions(monkeypatch)
 
 
 def convolution(seed: int = 0) -> BlockSparseConv2d:
@@ -56,15 +50,19 @@ def call(layer, times: int = 1):
     return result
 
 
-@needs_emulator
-def test_a_layout_that_stays_is_baked_and_the_layer_goes_on_with_that(device):
-    layer = convolution()
+def check_that_it_is_baked(layer):
     first = call(layer)
     assert tiers(layer) == {"attached"}
     call(layer, _CALLS)
     baking.worker.wait()
     assert tiers(layer) == {"baked"}
     assert_near(call(layer), first)
+
+
+@needs_emulator
+def test_a_layout_that_stays_is_baked_and_the_layer_goes_on_with_that(device):
+    layer = convolution()
+    check_that_it_is_baked(layer)
     assert kernels.kernels_of(layer.layout)._replaced, "a CUDA graph may have captured the first"
 
 
@@ -74,12 +72,7 @@ def test_after_a_relayout_the_new_layout_is_attached_and_then_baked(device):
     call(layer, _CALLS + 1)
     baking.worker.wait()
     layer.relayout(sk.patterns.random(2, 3, 0.5, seed=7))
-    first = call(layer)
-    assert tiers(layer) == {"attached"}
-    call(layer, _CALLS)
-    baking.worker.wait()
-    assert tiers(layer) == {"baked"}
-    assert_near(call(layer), first)
+    check_that_it_is_baked(layer)
 
 
 @needs_emulator

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dense_convolution import (  # noqa: E402
     LAYERS, TRANSPOSED, blocks_of, check, check_edges, check_no_images, close, dense_weight, images, poison_beyond, randomize_edges, run_dense,
 )  # fmt: skip
-from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
+from emulated_device import FAR, EmulatedDevice, emulate_convolutions, needs_emulator, needs_gpu  # noqa: E402
 
 import sparsekiln  # noqa: E402
 import sparsekiln.compat.conv  # noqa: E402
@@ -23,13 +23,7 @@ from sparsekiln.torch.kernels import Use  # noqa: E402
 
 @pytest.fixture
 def device(monkeypatch):
-    """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
-    emulated, use = EmulatedDevice("sm_80"), convolution_products._use
-    monkeypatch.setattr(convolution_products, "_use", lambda *given, **more: use(*given, **more)._replace(device=FAR))
-    monkeypatch.setattr(convolution_products, "run", emulated.run)
-    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
-    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
-    return emulated
+    return emulate_convolutions(monkeypatch)
 
 
 def make(kind, dimensions=2, kernel=3, in_blocks=3, out_blocks=2, block=16, **options):

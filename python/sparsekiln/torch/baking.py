@@ -60,6 +60,7 @@ class Worker:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
+        self._starting = threading.Lock()
         self._ends = False
 
     def do(self, job: Callable[[], None]) -> None:
@@ -68,9 +69,10 @@ class Worker:
         if self._ends:
             return
         self._jobs.put(job)
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._work, name="sparsekiln baking", daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="sparsekiln baking", daemon=True)
+                self._thread.start()
 
     def _work(self) -> None:
         with contextlib.suppress(OSError, AttributeError):  # of this thread, and of those that it starts
