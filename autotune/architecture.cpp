@@ -106,7 +106,7 @@ double Architecture::products(DType dtype, Math math) const {
 
 Part part_of(const Environment& environment) {
   if (environment.policy == kModelledPolicy) return {};
-  return {environment.device, environment.cache_bytes};
+  return {.name = environment.device, .cache_bytes = environment.cache_bytes};
 }
 
 Architecture architecture(const Target& target, const Part& part) {
@@ -119,6 +119,7 @@ Architecture architecture(const Target& target, const Part& part) {
     found.cache_mib = named.cache_mib;
     break;
   }
+  found.clusters_of_four = part.clusters_of_four;
   if (part.cache_bytes > 0) found.cache_mib = static_cast<double>(part.cache_bytes) / (1 << 20);
   return found;
 }

@@ -14,6 +14,8 @@ namespace sparsekiln {
 struct Part {
   std::string name;              ///< "NVIDIA H200"
   std::int64_t cache_bytes = 0;  ///< L2; 0: unknown
+  /// That it holds at once, each CTA on a multiprocessor of its own; 0: unknown, only its driver can say.
+  std::int32_t clusters_of_four = 0;
 };
 
 /// Nothing of an environment without a device, for which times are modelled.
@@ -32,7 +34,8 @@ struct Architecture {
   /// The share of these that `mma.sync` reaches. Kernels here use that instruction; only newer ones use all
   /// of Hopper's and datacenter Blackwell's tensor cores.
   double mma_share = 1;
-  std::int32_t lanes = 0;  ///< float32 products on CUDA cores
+  std::int32_t lanes = 0;             ///< float32 products on CUDA cores
+  std::int32_t clusters_of_four = 0;  ///< see Part
 
   [[nodiscard]] double cache_bytes() const { return cache_mib * (1 << 20); }
 

@@ -37,6 +37,8 @@ constexpr double kItemKilobyteUs = 0.0077;
 constexpr double kPartKilobytes = 18.1;
 constexpr double kPartKilobytesOfThread = 0.235;
 
+constexpr std::int32_t kClusterOfFour = 4;
+
 /// Microseconds, by Bound.
 using Times = std::array<double, 5>;
 
@@ -48,6 +50,14 @@ double kilobytes(double bytes) { return bytes * 1e-3; }
 std::int32_t resident(const Target& target, const CtaCosts& costs) {
   const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
   return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.shared_bytes)));
+}
+
+/// Multiprocessors that CTAs of a config can be on at once. Clusters of two have all of them, since these
+/// come in pairs.
+std::int32_t usable(const Target& target, const Config& config, const Architecture& figures) {
+  const std::int32_t cluster = config.cluster * config.cluster_rows;
+  if (cluster != kClusterOfFour || figures.clusters_of_four == 0) return target.workers;
+  return std::min(target.workers, cluster * figures.clusters_of_four);
 }
 
 /// Cycles of a tensor-core instruction: so many tiles of 16 × 8 × 32 bytes of k, or half of it where m16n8k16
@@ -99,7 +109,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   // The CTA that has most decides, and a multiprocessor that has most of them: so many together, in waves.
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
-  const double together = std::ceil(ctas / target.workers);
+  const double together = std::ceil(ctas / usable(target, config, figures));
   const double waves = std::ceil(together / room);
   const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
                        static_cast<double>(costs.shared_bytes);

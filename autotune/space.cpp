@@ -50,6 +50,7 @@ struct Constraint {
 
 /// Why a config in clusters is none. (A string, since GCC 12 sees an overflow where it inlines a literal.)
 const std::string kOddTiles = "an odd number of batch tiles at once makes no clusters of two";
+const std::string kNotAsked = "no driver has said how many clusters of four the device holds at once";
 
 bool is_product(const Case& one) { return kind_of(one.problem.operation) == ProblemKind::spmm; }
 
@@ -163,6 +164,9 @@ const char* rejection(const FamilyTuning<Computed>& tuning, const Computed& comp
   return broken(kAfterFamily, one);
 }
 
+/// Clusters of more CTAs may leave multiprocessors without work, and a launch take two rounds for one.
+constexpr std::int32_t kAlwaysHeld = 2;
+
 template <class Computed>
 Space space_of(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
                const Part& part) {
@@ -175,6 +179,8 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
   const auto consider = [&](const FamilyTuning<Computed>& tuning, const Config& config) {
     if (const char* const reason = rejection(tuning, computed, {problem, target, n, config}))
       return reject(config, reason);
+    if (config.cluster * config.cluster_rows > kAlwaysHeld && part.clusters_of_four == 0)
+      return reject(config, kNotAsked);
     if (const std::string& refusal = compiler.of(config); !refusal.empty())
       return reject(config, refusal, true);
     if (target.kind == Target::Kind::cpu) return space.configs.push_back(config);

@@ -28,6 +28,7 @@ struct Space {
 /// Goes through the axes of the families of kernels for the target and the kind of problem
 /// (FamilyTuning::axes), and asks the compiler of each config whether it works. Never changes what a caller
 /// sees of a kernel: how the weight lies (Config::packed) is no axis, and neither are attached tables.
+/// Clusters of four are among them where the part says how many it holds.
 [[nodiscard]] Space space_of(const Problem& problem, const Target& target, std::int64_t n,
                              const Part& part = {});
 

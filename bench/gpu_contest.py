@@ -3,7 +3,7 @@
 Each is timed in up to four ways. `cold`: launches rotate through copies of the operands that are four times the L2 together;
 `warm`: each launch has the same operands. `graph`: many launches from a CUDA graph; `events`: launched one by one, where what
 a call costs on the cpu counts too. Inputs are small integers while results are checked, and normal random numbers while
-times are taken, since a GPU's clock depends on them.
+times are taken, since a GPU's clock depends on them. One whose launches take long has fewer samples.
 
 `worker` serves gpu_workloads.py in a process of its own, which a contestant may crash or hang.
 """
@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 
 _ROUNDS = 10
+_SHARE = 1.0  # seconds in which a contestant takes its samples, if they are some
+_FEWEST = 3  # samples, however long they take
 _LEAST_MS = 1.0  # of a sample: many launches, so that the events' own time does not count
 _MOST_LAUNCHES = 256
 _L2S = 4  # the copies of operands together, in sizes of the L2
@@ -98,7 +100,7 @@ class CpuClock(CudaClock):
 
 def summary(samples: list[float]) -> dict:
     """Microseconds of one launch."""
-    cuts = statistics.quantiles(samples, n=5) if len(samples) > 1 else samples * 2
+    cuts = statistics.quantiles(samples, n=5, method="inclusive") if len(samples) > 1 else samples * 2
     return {"us": statistics.median(samples), "p20_us": cuts[0], "p80_us": cuts[-1], "samples": len(samples)}
 
 
@@ -110,12 +112,19 @@ def check(result, expected, dtype, type_name: str) -> dict:
     return {"ok": exact or error <= _BOUNDS[type_name], "exact": exact, "rel_error": error if error == error else None}
 
 
+def expectation(contestant, case):
+    """What its result is to be, and the type in which it is given; one that computes something else says what."""
+    own = getattr(contestant, "expected", None)
+    return (case.expected, case.dtype) if own is None else (own, own.dtype)
+
+
 class Entrant:
     """A contestant that was right, with what its samples launch."""
 
     def __init__(self, contestant, clock, first):
         self.times: dict[str, dict[str, list[float]]] = {"cold": {}, "warm": {}}
         self.refused: dict[str, str] = {}
+        self._spent, self._rounds = 0.0, 0
         self._runs: dict[tuple[str, str], tuple[Callable[[], None], int]] = {}
         copies = min(_MOST_LAUNCHES, max(1, -(-_L2S * clock.l2_bytes // first.bytes)))
         copies = max(1, min(copies, clock.memory_left() // 2 // first.bytes))
@@ -144,8 +153,14 @@ class Entrant:
                 self.times[cache][way] = []
 
     def sample(self, clock) -> None:
+        """One of each way, unless its share of the time is spent."""
+        if self._rounds >= _FEWEST and self._spent > _SHARE:
+            return
+        begin = time.perf_counter()
         for (cache, way), (run, launches) in self._runs.items():
             self.times[cache][way].append(1e3 * clock.milliseconds(run) / launches)
+        self._rounds += 1
+        self._spent += time.perf_counter() - begin
 
     def document(self) -> dict:
         times = {cache: {way: summary(samples) for way, samples in ways.items()} for cache, ways in self.times.items()}
@@ -170,10 +185,10 @@ def measure(workload, mask, clock, contestants, rounds: int, left_out: dict[str,
         try:
             contestant = make(case)
             first = contestant.operands()
-            first.output.fill_(float("nan"))
+            first.output.fill_(float("nan") if first.output.is_floating_point() else -1)
             contestant.launch(first)
             clock.synchronize()
-            checked = check(contestant.result(first), case.expected, case.dtype, workload.type)
+            checked = check(contestant.result(first), *expectation(contestant, case), workload.type)
             found[name] = {"ok": checked["ok"], "check": checked, "note": contestant.note}
             if checked["ok"]:
                 entrants[name] = Entrant(contestant, clock, first)
@@ -195,28 +210,37 @@ def measure(workload, mask, clock, contestants, rounds: int, left_out: dict[str,
     return found
 
 
-def worker(pipe, folders: list[str], rounds: int, environment: dict[str, str]) -> None:
-    """Answers (workload, file of the layout, left_out) by ("at", name) … and ("done", contestants) or ("broken", why), after one
-    ("ready", about) or ("unavailable", why). `folders` may hold the Python package."""
+def serve(pipe, folders: list[str], environment: dict[str, str], contest: Callable) -> None:
+    """Answers (workload, layout, left_out) by ("at", name) … and ("done", contestants) or ("broken", why), after one ("ready", about)
+    or ("unavailable", why). `contest(clock, workload, layout, left_out, tell)` gives the contestants. `folders` may hold the Python
+    package."""
     os.environ.update(environment)
     sys.path[:0] = [folder for folder in folders if pathlib.Path(folder, "sparsekiln").is_dir()]
     try:
-        import numpy
-        import torch
-
         clock = CudaClock()
-        from contestants import CONTESTANTS
     except Exception as error:
         pipe.send(("unavailable", f"{type(error).__name__}: {error}"))
         return
     pipe.send(("ready", clock.about))
     while (job := pipe.recv()) is not None:
-        workload, layout, left_out = job
-        mask = torch.from_numpy(numpy.load(layout) != 0)
         try:
-            answer = measure(workload, mask, clock, CONTESTANTS, rounds, left_out, lambda name: pipe.send(("at", name)))
+            answer = contest(clock, *job, lambda name: pipe.send(("at", name)))
             clock.release()
         except Exception as error:
             pipe.send(("broken", f"{type(error).__name__}: {error}"))
             return
         pipe.send(("done", answer))
+
+
+def worker(pipe, folders: list[str], rounds: int, environment: dict[str, str]) -> None:
+    """Serves products: a layout is a file."""
+
+    def products(clock, workload, layout: str, left_out: dict[str, str], tell: Callable[[str], None]) -> dict:
+        import numpy
+        import torch
+        from contestants import CONTESTANTS
+
+        mask = torch.from_numpy(numpy.load(layout) != 0)
+        return measure(workload, mask, clock, CONTESTANTS, rounds, left_out, tell)
+
+    serve(pipe, folders, environment, products)

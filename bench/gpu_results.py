@@ -1,5 +1,5 @@
-"""The results of a run on a GPU: a JSON file that says what was measured, where and of which commit, a log, and both in
-one archive to bring back.
+"""The results of a run on a GPU: a JSON file that says what was measured, where and of which commit, and a log; those of all
+programs in one archive to bring back.
 
 Results are written as they come, so that a run that was interrupted continues where it stopped. Those of another program,
 device, driver or request are put aside, never mixed.
@@ -25,13 +25,14 @@ _SMI_FIELDS = (
 _CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu")
 _MOST_BYTES = 10_000_000  # of an archive
 _KEPT_OF_LOG = 500_000  # bytes, where the archive is larger
+_EARLIER = "-earlier"  # results that were put aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of all programs that run on a GPU server."""
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--minutes", type=float, default=8, metavar="N", help="what is not done by then is left (8)")
+    parser.add_argument("--minutes", type=float, default=2, metavar="N", help="what is not done by then is left (2)")
 
 
 def _query(fields: tuple[str, ...], pci_bus_id: str) -> list[str]:
@@ -148,7 +149,7 @@ class Results:
             self.document |= {key: earlier[key] for key in ("began", "parts", "seed", "answers") if key in earlier}
             self.resumed = True
         else:
-            self.path.replace(self.path.with_name(f"{self.path.stem}-earlier.json"))
+            self.path.replace(self.path.with_name(f"{self.path.stem}{_EARLIER}.json"))
 
     def has(self, part: str) -> bool:
         return part in self.document["parts"]
@@ -174,30 +175,57 @@ class Results:
         with self.log.open("a") as log:
             log.write(f"{text}\n")
 
+    def conclude(self, titles: list[str], others: list[pathlib.Path] = ()) -> int:
+        """Finishes with the parts of these titles counted; the exit status: 0 success, 1 one failed, 3 some were not reached."""
+        reached = [title for title in titles if self.has(title)]
+        failed = [title for title in reached if not self[title]["ok"]]
+        left = len(titles) - len(reached)
+        self.document.update(passed=len(reached) - len(failed), failed=len(failed), not_reached=left)
+        last = f"{len(reached) - len(failed)} passed, {len(failed)} failed"
+        self.finish(last + (f", {left} not reached: call it again" if left else ""), others)
+        return 1 if failed else 3 if left else 0
+
     def finish(self, last: str, others: list[pathlib.Path] = ()) -> None:
-        """Writes all, says `last` as the last line, and leaves one archive: the results, the log, and `others`."""
+        """Writes all, says `last` as the last line, and leaves one archive of these results and of those that other programs left
+        in the folder for this device and commit: each with its log and the `others` that it named."""
+        self.document["files"] = [self.log.name, *(one.name for one in others)]
         self.write()
         device = self.document["device"]["name"]
-        name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{self.path.stem}-{device}-{self.document['commit'][:12]}").strip("-")
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", f"gpu-{device}-{self.document['commit'][:12]}").strip("-")
         archive = self.path.with_name(f"{name}.tar.gz")
         self.say(f"{self.path}: {device}, commit {self.document['commit']}; all of it is in {archive.name}")
         self.say(last)
-        files = [self.path, self.log, *others]
-        bundle(archive, files)
+        whole, ends = self._left_in_folder()
+        bundle(archive, whole, ends)
         if archive.stat().st_size > _MOST_BYTES:
-            bundle(archive, files, _KEPT_OF_LOG)
-            print(f"of all but {self.path.name} only the end is in {archive.name}, which was too large", file=sys.stderr)
+            bundle(archive, whole, ends, _KEPT_OF_LOG)
+            print(f"of logs only the end is in {archive.name}, which was too large", file=sys.stderr)
+
+    def _left_in_folder(self) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
+        """Files of results for this device and commit, and what belongs to them."""
+        whole, others = [], []
+        for file in sorted(self.path.parent.glob("*.json")):
+            try:
+                document = json.loads(file.read_text())
+                same = document["commit"] == self.document["commit"] and document["identity"]["device"] == self.document["identity"]["device"]
+                names = document["files"] if same else []
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if same and not file.stem.endswith(_EARLIER):
+                whole.append(file)
+                others += [file.with_name(name) for name in names]
+        return whole, others
 
 
-def bundle(archive: pathlib.Path, files: list[pathlib.Path], kept: int | None = None) -> None:
-    """A .tar.gz of the files, the first one whole, of the others at most the last `kept` bytes."""
+def bundle(archive: pathlib.Path, whole: list[pathlib.Path], ends: list[pathlib.Path], kept: int | None = None) -> None:
+    """A .tar.gz of the files; of `ends` at most the last `kept` bytes."""
     temporary = archive.with_name(archive.name + ".tmp")
     with tarfile.open(temporary, "w:gz") as tar:
-        for number, file in enumerate(files):
+        for file in [*whole, *ends]:
             if not file.exists():
                 continue
             content = file.read_bytes()
-            if number > 0 and kept is not None:
+            if file in ends and kept is not None:
                 content = content[-kept:]
             entry = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{file.name}")
             entry.size, entry.mtime = len(content), int(file.stat().st_mtime)

@@ -7,7 +7,7 @@ import publish
 OURS = "Sparsekiln"
 _SHORT_NAMES = {
     "cuBLAS, dense": "dense", "cuSPARSE SpMM, BSR": "SpMM", "cuSPARSE sbsrmm": "sbsrmm", "PyTorch BSR": "torch",
-    "PyTorch BSR, feature-major": "torch fm", "plain Triton": "triton",
+    "PyTorch BSR, feature-major": "torch fm", "plain Triton": "triton", "reads W": "reads W",
 }  # fmt: skip
 
 

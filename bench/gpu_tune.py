@@ -8,7 +8,8 @@ gained over the default, and how the cost model ranks what was measured, as benc
 
 DIR/records.jsonl has all records, to be taken to another machine by `sparsekiln records import`, and DIR/shipped.jsonl the same
 with their finalists alone, as autotune/records/ has them. DIR/tune-store keeps what was measured: a problem that time did not
-allow is left to the next call. At the end everything is also in DIR/tune-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a
+allow is left to the next call. Everything of DIR is also in
+DIR/gpu-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a
 problem failed, 3 some were not reached.
 """
 
@@ -24,28 +25,12 @@ import tuning
 from gpu_results import Results, add_arguments
 from model_accuracy import accuracy
 from sparsekiln_command import answer, environment_of, make_layout, request
-from workloads import Workload, workloads
+from workloads import Workload, chosen
 
-_CHOSEN = [  # layer, out features, density, block, type, batch, operation
-    ("pruned", 4096, 0.1, 32, "f16", 64, "forward"),
-    ("headline", 12288, 0.1, 32, "bf16", 32, "forward"),
-    ("headline", 12288, 0.1, 32, "f32", 32, "forward"),
-    ("widening", 10240, 0.0625, 16, "bf16", 64, "forward"),
-    ("llama-8b-ffn", 14336, 0.1, 64, "bf16", 512, "forward"),
-    ("llama-8b-ffn", 14336, 0.1, 64, "bf16", 512, "grad_weight"),
-]
 _SHORT = [Workload("short", 64, 64, 0.75, 32, "f16", 8, "forward")]
 _LEAST_SECONDS = 10  # of a problem
 _BEYOND = 60  # seconds: a budget that is too short for the default and the finals is exceeded
 _END = 0.95  # of the minutes: then what runs is stopped
-
-
-def chosen() -> list[Workload]:
-    by_fields = {(w.name, w.out_features, w.density, w.block, w.type, w.batch, w.operation): w for w in workloads()}
-    missing = [fields for fields in _CHOSEN if fields not in by_fields]
-    if missing:
-        raise SystemExit(f"bench/workloads.json has no workload {missing[0]}")
-    return [by_fields[fields] for fields in _CHOSEN]
 
 
 def or_none(value: float) -> float | None:
@@ -117,7 +102,7 @@ def main() -> int:
     given = parser.parse_args()
     until = time.monotonic() + _END * 60 * given.minutes
     tool = (given.build / "tools" / "sparsekiln").resolve()
-    wanted = _SHORT if given.short else chosen()
+    wanted = _SHORT if given.short else chosen("tuned")
     results = Results(given.out / "tune.json", tool, given.build, asked={"workloads": [one.title for one in wanted]})
     tuner = Tuner(tool, given.out)
     left = [one for one in wanted if not (results.has(one.title) and results[one.title]["ok"])]
@@ -136,14 +121,7 @@ def main() -> int:
         results.record(workload.title, {**part, "clocks": results.clocks()})
     titles = [one.title for one in wanted]
     results.say(table(titles, results))
-    reached = [title for title in titles if results.has(title)]
-    failed = [title for title in reached if not results[title]["ok"]]
-    missing = len(titles) - len(reached)
-    results.document.update(passed=len(reached) - len(failed), failed=len(failed), not_reached=missing)
-    last = f"{len(reached) - len(failed)} passed, {len(failed)} failed"
-    files = [given.out / "shipped.jsonl", given.out / "records.jsonl"]
-    results.finish(last + (f", {missing} not reached: call it again" if missing else ""), files)
-    return 1 if failed else 3 if missing else 0
+    return results.conclude(titles, [given.out / "shipped.jsonl", given.out / "records.jsonl"])
 
 
 if __name__ == "__main__":

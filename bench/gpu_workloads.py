@@ -1,13 +1,13 @@
 """The workloads on this machine's GPU, ours and others': bench/gpu_workloads.py --build BUILD --out DIR [--minutes N] [--short]
 
-For each workload of workloads.json: our kernel, cuBLAS dense, cuSPARSE and PyTorch on BSR, and a plain Triton kernel
-(contestants.py), all checked against the dense product in float32, with cold and warm L2, from CUDA graphs and one by one, in
+For each workload of workloads.json, the important ones first: our kernel, cuBLAS dense, cuSPARSE and PyTorch on BSR, a plain
+Triton kernel, and as the floor one that only reads the weight (contestants.py), all checked against the dense product in float32, with cold and warm L2, from CUDA graphs and one by one, in
 rounds in which all take turns (gpu_contest.py); beside them the cost model's time. That needs PyTorch and, for our kernel, the
 Python package, of a wheel or of BUILD. What is missing or refuses is named with its reason; without a contest, our kernel is
 measured by `sparsekiln run --check --time`.
 
 Kernels are compiled ahead, all at once. Writes DIR/bench.json as it goes; what --minutes do not allow is left to the next call,
-and so is a workload that failed. At the end everything is also in DIR/bench-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a
+and so is a workload that failed. Everything of DIR is also in DIR/gpu-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a
 workload failed, 3 some were not reached.
 
 --from RESULTS --write docs/gpu.md measures nothing, and puts the table of earlier results between its marks there.
@@ -25,12 +25,12 @@ import time
 import gpu_tables
 import publish
 from gpu_contest_process import ContestProcess, NotReached, Unavailable
+from gpu_kernels import Sparsekiln
 from gpu_results import Results, add_arguments
-from sparsekiln_command import answer, environment_of, make_layout, request
-from workloads import Workload, workloads
+from sparsekiln_command import environment_of
+from workloads import Workload, chosen, workloads
 
 _SAMPLES, _ROUNDS = 30, 10
-_SECONDS = 240  # a command of sparsekiln
 _BEGIN, _END = 0.8, 0.95  # of the minutes: after _BEGIN nothing more is started, at _END what runs is stopped
 _SHORT = [Workload("short", 256, 256, 0.25, 32, "f16", 16, "forward"), Workload("short", 256, 256, 0.25, 32, "f32", 8, "grad_weight")]
 
@@ -45,47 +45,10 @@ def spread_out(wanted: list[Workload]) -> list[Workload]:
     return [workload for _, workload in sorted(zip(turns, wanted), key=lambda pair: pair[0])]
 
 
-class Sparsekiln:
-    """The command, with a store and layouts of its own."""
-
-    def __init__(self, tool: pathlib.Path, folder: pathlib.Path, until: float):
-        self._tool, self._folder, self._until = tool, folder, until
-        self._environment = environment_of(folder)
-
-    def layout(self, workload: Workload) -> pathlib.Path:
-        return self._folder / f"{'-'.join(workload.layout_arguments())}.npy"
-
-    def _call(self, arguments: list[str]) -> dict:
-        left = min(_SECONDS, self._until - time.monotonic())
-        if left <= 0:
-            raise NotReached
-        document = answer(self._tool, arguments, self._environment, left)
-        if document.get("timed_out") and left < _SECONDS:
-            raise NotReached
-        return document
-
-    def make(self, workload: Workload) -> dict:
-        return self._call(make_layout(workload, self.layout(workload)))
-
-    def prepare(self, workload: Workload) -> dict:
-        """Compiles the kernel into the store, and asks the model."""
-        what = request(workload, self.layout(workload), "cuda")
-        compiled = self._call(["compile", *what])
-        if not compiled["ok"]:
-            return compiled
-        modelled = self._call(["tune", *what, "--model"])
-        if not modelled["ok"]:
-            return modelled
-        (problem,) = modelled["problems"]
-        default = problem["model"]["default"]
-        return {
-            "ok": True, "config": compiled["config"], "predicted_us": default["predicted_us"], "bound": default["bound"],
-            "floor_us": problem["floor_us"],
-        }  # fmt: skip
-
-    def run(self, workload: Workload, samples: int) -> dict:
-        timed = ["--check", "--time", "--repeat", str(samples)]
-        return self._call(["run", *request(workload, self.layout(workload), "cuda"), *timed])
+def ordered() -> list[Workload]:
+    """All of them, those first that are to be known first."""
+    first = chosen("first")
+    return first + spread_out([one for one in workloads() if one not in first])
 
 
 def measure(workload: Workload, kiln: Sparsekiln, prepared: dict, contest: ContestProcess, samples: int, until: float) -> dict:
@@ -167,21 +130,16 @@ def main() -> int:
         return 0
     until = time.monotonic() + _END * 60 * given.minutes
     tool = (given.build / "tools" / "sparsekiln").resolve()
-    every = _SHORT if given.short else spread_out(workloads())
+    every = _SHORT if given.short else ordered()
     wanted = [one for one in every if given.only in one.title]
     results = Results(given.out / "bench.json", tool, given.build, asked={"workloads": [one.title for one in every]})
     run_all(given, wanted, results, tool, until)
     titles = [one.title for one in wanted]
     results.say(gpu_tables.text_table(titles, results.document["parts"]))
-    reached = [title for title in titles if results.has(title)]
-    failed = [title for title in reached if not results[title]["ok"]]
-    left = len(titles) - len(reached)
-    results.document.update(passed=len(reached) - len(failed), failed=len(failed), not_reached=left)
-    last = f"{len(reached) - len(failed)} passed, {len(failed)} failed"
-    results.finish(last + (f", {left} not reached: call it again" if left else ""))
+    status = results.conclude(titles)
     if given.write:
         publish.write(given.write, gpu_tables.markdown(results.document), __file__)
-    return 1 if failed else 3 if left else 0
+    return status
 
 
 if __name__ == "__main__":

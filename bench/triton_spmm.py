@@ -1,5 +1,5 @@
 """A plain block-sparse product in Triton, to compare with: the layout is read at run time, a program computes a tile of a
-block row by tl.dot over the present blocks, and Triton's autotuner chooses the tile of batch rows, warps and stages.
+block row by tl.dot over the present blocks. What tunes it chooses the tile of batch rows, warps and stages.
 
 W is a matrix of blocks values[blocks, block_out, block_in]; activations are batch-major.
 """
@@ -9,24 +9,22 @@ import triton
 import triton.language as tl
 
 _LEAST_SIDE = 16  # of an operand of tl.dot; smaller blocks are padded with zeros
-_CONFIGS = [
-    triton.Config({"TILE_N": tile_n}, num_warps=warps, num_stages=stages)
-    for tile_n in (16, 32, 64, 128)
-    for warps in (4, 8)
-    for stages in (2, 4)
-]
+_LEAST_TILE = 16
 
 
-def _worthwhile(configs, arguments, **_):
-    """Tiles of at most twice the batch."""
-    least = min(config.kwargs["TILE_N"] for config in configs)
-    return [one for one in configs if one.kwargs["TILE_N"] < 2 * arguments["n"] or one.kwargs["TILE_N"] == least]
+def configs(n: int) -> list[dict[str, int]]:
+    """How the kernels may be launched for a batch of n: tiles of at most twice as many rows, the largest first."""
+    tiles = [tile_n for tile_n in (128, 64, 32, _LEAST_TILE) if tile_n < 2 * n or tile_n == _LEAST_TILE]
+    return [
+        {"TILE_N": tile_n, "num_warps": warps, "num_stages": stages}
+        for warps, stages in ((4, 4), (8, 4), (4, 2), (8, 2))
+        for tile_n in tiles
+    ]  # fmt: skip
 
 
-@triton.autotune(_CONFIGS, key=["n", "blocks", "SIDE"], prune_configs_by={"early_config_prune": _worthwhile})
 @triton.jit
 def _spmm(
-    x, values, begins, inner, numbers, y, n, blocks, x_stride, y_stride, out_stride, in_stride,
+    x, values, begins, inner, numbers, y, n, x_stride, y_stride, out_stride, in_stride,
     SIDE: tl.constexpr, PADDED: tl.constexpr, PRECISION: tl.constexpr, TILE_N: tl.constexpr,
 ):  # fmt: skip
     """y[n, block row] = the sum over its blocks of x[n, block column] times the block, transposed."""
@@ -48,10 +46,9 @@ def _spmm(
     tl.store(of_y, total.to(y.dtype.element_ty), present)
 
 
-@triton.autotune(_CONFIGS, key=["n", "blocks", "SIDE"], prune_configs_by={"early_config_prune": _worthwhile})
 @triton.jit
 def _sddmm(
-    dy, x, rows, columns, dw, n, blocks, dy_stride, x_stride,
+    dy, x, rows, columns, dw, n, dy_stride, x_stride,
     SIDE: tl.constexpr, PADDED: tl.constexpr, PRECISION: tl.constexpr, TILE_N: tl.constexpr,
 ):  # fmt: skip
     """dw[block] = dy[n, block row], transposed, times x[n, block column]."""
@@ -88,24 +85,20 @@ class Index:
             self.inner, self.begins = col, crow
 
 
-def spmm(index: Index, x: torch.Tensor, values: torch.Tensor, y: torch.Tensor, precision: str) -> None:
+def spmm(index: Index, x: torch.Tensor, values: torch.Tensor, y: torch.Tensor, precision: str, config: dict) -> None:
     """y = x · Wᵀ, or x · W where the index is transposed."""
     n, side = len(x), values.shape[-1]
     strides = (1, side) if index.transposed else (side, 1)
-
-    def grid(config):
-        return triton.cdiv(n, config["TILE_N"]), index.begins.numel() - 1
-
-    _spmm[grid](
-        x, values, index.begins, index.inner, index.numbers, y, n, len(values), x.stride(0), y.stride(0), *strides,
-        SIDE=side, PADDED=max(side, _LEAST_SIDE), PRECISION=precision,
+    _spmm[triton.cdiv(n, config["TILE_N"]), index.begins.numel() - 1](
+        x, values, index.begins, index.inner, index.numbers, y, n, x.stride(0), y.stride(0), *strides,
+        SIDE=side, PADDED=max(side, _LEAST_SIDE), PRECISION=precision, **config,
     )  # fmt: skip
 
 
-def sddmm(index: Index, dy: torch.Tensor, x: torch.Tensor, dw: torch.Tensor, precision: str) -> None:
+def sddmm(index: Index, dy: torch.Tensor, x: torch.Tensor, dw: torch.Tensor, precision: str, config: dict) -> None:
     """dw = dyᵀ · x on the present blocks."""
     side = dw.shape[-1]
     _sddmm[(len(dw),)](
-        dy, x, index.row_of, index.col, dw, len(x), len(dw), dy.stride(0), x.stride(0),
-        SIDE=side, PADDED=max(side, _LEAST_SIDE), PRECISION=precision,
+        dy, x, index.row_of, index.col, dw, len(x), dy.stride(0), x.stride(0),
+        SIDE=side, PADDED=max(side, _LEAST_SIDE), PRECISION=precision, **config,
     )  # fmt: skip

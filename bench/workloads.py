@@ -1,7 +1,8 @@
 """The layers that benchmarks of GPU kernels are about: those of workloads.json, each with its layout, block, type, batch and
 operation.
 
-A layer's `sizes` are [out features, in features, density]; it stands for every combination of its lists.
+A layer's `sizes` are [out features, in features, density]; it stands for every combination of its lists. The other lists are
+titles of some of these: `first` are those that are measured first where time is short, `tuned` those that ./dev gpu tune tunes.
 """
 
 import dataclasses
@@ -56,3 +57,13 @@ def workloads() -> list[Workload]:
         for size, *others in itertools.product(*lists):
             found.append(Workload(layer["name"], *size, *others))
     return found
+
+
+def chosen(name: str) -> list[Workload]:
+    """Those of a list of titles, in its order."""
+    by_title = {one.title: one for one in workloads()}
+    titles = json.loads(_LIST.read_text())[name]
+    missing = [title for title in titles if title not in by_title]
+    if missing:
+        raise SystemExit(f"{_LIST.name}: there is no workload {missing[0]}")
+    return [by_title[title] for title in titles]

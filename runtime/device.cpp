@@ -4,6 +4,8 @@
 
 namespace sparsekiln {
 
+std::int32_t Device::active_clusters(std::int32_t) const { return 0; }
+
 void Module::pack(const void*, void*) const {
   throw Error(ErrorKind::driver, "w: kernels of this device read the weight unpacked; packed=0 would work");
 }

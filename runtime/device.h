@@ -67,6 +67,9 @@ class Device {
   [[nodiscard]] virtual std::string description()
       const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
   [[nodiscard]] virtual About about() const = 0;
+  /// Clusters of `ctas` CTAs that it holds at once, each CTA on a multiprocessor of its own; 0: none, or not
+  /// known. Takes some milliseconds.
+  [[nodiscard]] virtual std::int32_t active_clusters(std::int32_t ctas) const;
   /// Throws CodeRefused, or another Error.
   [[nodiscard]] virtual std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const = 0;
 

@@ -104,6 +104,8 @@ class Run {
     blank_.environment = device_ == nullptr ? Environment{"none", target_.workers, 0, {}, kModelledPolicy}
                                             : environment_on(target_, *device_);
     blank_.compiler = compiler_digest();
+    part_ = part_of(blank_.environment);
+    if (device_ != nullptr) part_.clusters_of_four = device_->active_clusters(4);
   }
 
   [[nodiscard]] const Record& blank() const { return blank_; }
@@ -119,7 +121,7 @@ class Run {
     Record record = blank_;
     if (earlier) record.seconds = earlier->seconds;
     for (const RangedConfig& chosen : choose_plan(problem_, target_)) {
-      Contest contest = make_contest(problem_, target_, chosen, part_of(blank_.environment));
+      Contest contest = make_contest(problem_, target_, chosen, part_);
       if (earlier)
         for (const Contest& old : earlier->contests)
           if (old.n == contest.n)
@@ -128,8 +130,8 @@ class Run {
     }
     const bool known = !measures && earlier && earlier->peak.measured;
     record.peak = known ? earlier->peak
-                        : peak_for(problem_, target_, part_of(blank_.environment),
-                                   record.contests.back().bytes, measures && device_ != nullptr);
+                        : peak_for(problem_, target_, part_, record.contests.back().bytes,
+                                   measures && device_ != nullptr);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
     return record;
   }
@@ -138,8 +140,7 @@ class Run {
   /// last.
   void look_again(Record& record) const {
     if (!record.peak.measured) return;
-    record.peak =
-        peak_for(problem_, target_, part_of(blank_.environment), record.contests.back().bytes, true, true);
+    record.peak = peak_for(problem_, target_, part_, record.contests.back().bytes, true, true);
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
   }
 
@@ -157,6 +158,7 @@ class Run {
   std::shared_ptr<const Device> device_;
   std::shared_ptr<cache::Store> store_;
   Record blank_;
+  Part part_;
 };
 
 bool complete(const Record& record) {

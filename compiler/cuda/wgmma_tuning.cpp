@@ -47,7 +47,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config&) 
 }  // namespace
 
 // A GPU may hold fewer clusters of four at a time than it has multiprocessors for: an H100 held 30 where
-// 33 would fill it, and a launch of 32 took two rounds.
+// 33 would fill it, and a launch of 32 took two rounds. So none is a default.
 const SpmmTuning kSpmmWgmmaTuning{{.variant = Variant::wgmma,
                                    .axes = {.tile_n = {128, 256},
                                             .tile_out = {0},
@@ -57,7 +57,7 @@ const SpmmTuning kSpmmWgmmaTuning{{.variant = Variant::wgmma,
                                             .tiles = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}},
                                             .table = {TableForm::constant, TableForm::global},
                                             .operand_a = {OperandA::x},
-                                            .clusters = {{1, 1}, {2, 1}, {1, 2}}},
+                                            .clusters = {{1, 1}, {2, 1}, {1, 2}, {2, 2}}},
                                    .rejection = rejection,
                                    .default_axes = {.tile_n = {128, 256},
                                                     .tile_out = {0},

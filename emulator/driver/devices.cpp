@@ -26,9 +26,30 @@ constexpr DeviceFacts kDevices[] = {
      32 * kGiB},
 };
 
+// How many multiprocessors of each GPC are in use is not documented, and differs from part to part. These are
+// of eight GPCs of at most 18 (white paper of the H100), and hold 30 clusters of four, as many as the driver
+// of an H100 admitted; the others, of eight GPCs and of twelve, are as even as pairs of multiprocessors can
+// be.
+constexpr int kGpcsOf90[] = {18, 18, 18, 18, 16, 16, 14, 14};
+constexpr int kGpcsOf100[] = {20, 20, 18, 18, 18, 18, 18, 18};
+constexpr int kGpcsOf120[] = {16, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14};
+
 }  // namespace
 
 std::span<const DeviceFacts> devices() { return kDevices; }
+
+std::span<const int> gpcs(const DeviceFacts& device) {
+  switch (device.compute_capability) {
+    case 90:
+      return kGpcsOf90;
+    case 100:
+      return kGpcsOf100;
+    case 120:
+      return kGpcsOf120;
+    default:
+      return {};
+  }
+}
 
 std::optional<int> attribute(int ordinal, CUdevice_attribute which) {
   const DeviceFacts& device = kDevices[ordinal];
@@ -88,6 +109,9 @@ std::optional<int> attribute(int ordinal, CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
       return 1;
+    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
+    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
+      return device.compute_capability >= kFirstWithClusters ? 1 : 0;
     // What this driver does not have.
     case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
     case CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT:
@@ -110,8 +134,6 @@ std::optional<int> attribute(int ordinal, CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
-    case CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
       return 0;
     default:
       return std::nullopt;

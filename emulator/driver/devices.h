@@ -28,10 +28,15 @@ struct DeviceFacts {
 inline constexpr int kThreadsPerBlock = 1024;
 inline constexpr int kBlockLimit[3] = {1024, 1024, 64};
 inline constexpr int kGridLimit[3] = {2147483647, 65535, 65535};
+/// The first devices with clusters and tensor maps, whose launches overlap (× 10).
+inline constexpr int kFirstWithClusters = 90;
 inline constexpr int kSharedWithoutAsking = 48 * 1024;
 
 /// By ordinal.
 [[nodiscard]] std::span<const DeviceFacts> devices();
+
+/// Multiprocessors of each GPC, within which the blocks of a cluster are; none where there are no clusters.
+[[nodiscard]] std::span<const int> gpcs(const DeviceFacts& device);
 
 /// Empty for what is not known about this device, such as its clock: it has none.
 [[nodiscard]] std::optional<int> attribute(int ordinal, CUdevice_attribute which);

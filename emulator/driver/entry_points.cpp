@@ -133,6 +133,8 @@ std::span<const EntryPoint> entry_points() {
       entry<PFN_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_v7000>(
           "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", 7000,
           cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags),
+      entry<PFN_cuOccupancyMaxActiveClusters_v11070>("cuOccupancyMaxActiveClusters", 11070,
+                                                     cuOccupancyMaxActiveClusters),
       entry<PFN_cuPointerGetAttribute_v4000>("cuPointerGetAttribute", 4000, cuPointerGetAttribute),
       entry<PFN_cuPointerGetAttributes_v7000>("cuPointerGetAttributes", 7000, cuPointerGetAttributes),
       entry<PFN_cuStreamBeginCapture_v10010>("cuStreamBeginCapture", 10010, cuStreamBeginCapture_v2),

@@ -18,9 +18,6 @@ namespace emulator = sparsekiln::emulator;
 
 namespace {
 
-/// The first devices that overlap launches (× 10).
-constexpr int kFirstOverlapping = 90;
-
 /// The sizes of one launch, and how it follows the one before it.
 struct Shape {
   unsigned grid[3];
@@ -79,7 +76,7 @@ CUresult settle_cluster(const Function& function, Shape& shape) {
   }
   const unsigned size = shape.cluster[0] * shape.cluster[1] * shape.cluster[2];
   if (size == 1) return CUDA_SUCCESS;
-  if (devices()[function.context->device].compute_capability < kFirstOverlapping)
+  if (devices()[function.context->device].compute_capability < kFirstWithClusters)
     return CUDA_ERROR_NOT_SUPPORTED;
   for (int axis = 0; axis < 3; ++axis)
     if (shape.cluster[axis] == 0 || shape.grid[axis] % shape.cluster[axis] != 0)
@@ -168,7 +165,7 @@ CUresult execute(Context& context, OverlapChain& chain, const Function& function
   const DeviceFacts& device = devices()[context.device];
   request.multiprocessors = static_cast<std::uint32_t>(device.multiprocessors);
   const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
-  const bool overlapping = device.compute_capability >= kFirstOverlapping;
+  const bool overlapping = device.compute_capability >= kFirstWithClusters;
   if (request.checks.races && overlapping)
     chain.add(request, shape.overlaps);
   else
@@ -233,6 +230,38 @@ bool is_granted(const CUlaunchAttribute& attribute) {
   }
 }
 
+/// The sizes and the attributes of a launch.
+CUresult shape_of(const CUlaunchConfig* config, Shape& shape) {
+  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
+    return CUDA_ERROR_INVALID_VALUE;
+  shape = {{config->gridDimX, config->gridDimY, config->gridDimZ},
+           {config->blockDimX, config->blockDimY, config->blockDimZ},
+           config->sharedMemBytes};
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (!is_granted(attribute)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+      shape.overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      const auto& size = attribute.value.clusterDim;
+      const unsigned cluster[3] = {size.x, size.y, size.z};
+      std::copy_n(cluster, 3, shape.cluster);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+/// Clusters whose blocks are on the device together: each is within one GPC.
+int clusters_at_once(const Function& function, const Shape& shape) {
+  const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
+  const int of_each = blocks_per_multiprocessor(function, threads, shape.dynamic_shared_bytes);
+  const auto size = static_cast<int>(shape.cluster[0] * shape.cluster[1] * shape.cluster[2]);
+  int clusters = 0;
+  for (const int multiprocessors : gpcs(devices()[function.context->device]))
+    clusters += multiprocessors * of_each / size;
+  return clusters;
+}
+
 CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t dynamic_shared) {
   return in_context([&](const std::shared_ptr<Context>&) -> CUresult {
     const auto function = process().functions.find(handle);
@@ -256,22 +285,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
-  if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
-    return CUDA_ERROR_INVALID_VALUE;
-  Shape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
-              {config->blockDimX, config->blockDimY, config->blockDimZ},
-              config->sharedMemBytes};
-  for (unsigned i = 0; i < config->numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config->attrs[i];
-    if (!is_granted(attribute)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
-      shape.overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
-      const auto& size = attribute.value.clusterDim;
-      const unsigned cluster[3] = {size.x, size.y, size.z};
-      std::copy_n(cluster, 3, shape.cluster);
-    }
-  }
+  Shape shape{};
+  if (const CUresult result = shape_of(config, shape); result != CUDA_SUCCESS) return result;
   return launch(function, shape, config->hStream, parameters, extra);
 }
 
@@ -283,4 +298,20 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
                                                               size_t dynamic_shared, unsigned) {
   return occupancy(blocks, function, threads, dynamic_shared);
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
+  return in_context([&](const std::shared_ptr<Context>&) -> CUresult {
+    const auto function = process().functions.find(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    Shape shape{};
+    if (const CUresult result = shape_of(config, shape); result != CUDA_SUCCESS) return result;
+    if (clusters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_shape(*function, shape); result != CUDA_SUCCESS) return result;
+    if (devices()[function->context->device].compute_capability < kFirstWithClusters)
+      return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult result = settle_cluster(*function, shape); result != CUDA_SUCCESS) return result;
+    *clusters = clusters_at_once(*function, shape);
+    return CUDA_SUCCESS;
+  });
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/cuda/active_clusters.h"
 #include "runtime/cuda/context.h"
 #include "runtime/cuda/module.h"
 
@@ -30,6 +31,9 @@ class ContextDevice final : public Device {
     const int version = driver().version();
     return {context_->device().name, fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10),
             context_->device().l2_bytes};
+  }
+  std::int32_t active_clusters(std::int32_t ctas) const override {
+    return cuda::active_clusters(*context_, ctas);
   }
 
   std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {

@@ -53,6 +53,7 @@ constexpr DriverSymbol kSymbols[] = {
     optional<&DriverApi::func_load>("cuFuncLoad", 12040),
     required<&DriverApi::launch_kernel>("cuLaunchKernel", 4000),
     optional<&DriverApi::launch_kernel_ex>("cuLaunchKernelEx", 11060),
+    optional<&DriverApi::max_active_clusters>("cuOccupancyMaxActiveClusters", 11070),
     optional<&DriverApi::tensor_map_encode_tiled>("cuTensorMapEncodeTiled", 12000),
 
     required<&DriverApi::mem_alloc>("cuMemAlloc", 3020),

@@ -41,8 +41,9 @@ struct DriverApi {
   PFN_cuFuncSetAttribute_v9000 func_set_attribute = nullptr;
   CUresult(CUDAAPI* func_load)(CUfunction function) = nullptr;  ///< optional; cuFuncLoad of CUDA 12.4
   PFN_cuLaunchKernel_v4000 launch_kernel = nullptr;
-  PFN_cuLaunchKernelEx_v11060 launch_kernel_ex = nullptr;               ///< optional
-  PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;  ///< optional
+  PFN_cuLaunchKernelEx_v11060 launch_kernel_ex = nullptr;                 ///< optional
+  PFN_cuOccupancyMaxActiveClusters_v11070 max_active_clusters = nullptr;  ///< optional
+  PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;    ///< optional
 
   PFN_cuMemAlloc_v3020 mem_alloc = nullptr;
   PFN_cuMemFree_v3020 mem_free = nullptr;

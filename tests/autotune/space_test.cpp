@@ -141,6 +141,22 @@ TEST_CASE("on CUDA the tables of a dynamic batch are global, for the plan's make
   }
 }
 
+TEST_CASE("clusters of four are in the space of a part that says how many it holds, and are no defaults") {
+  Problem problem = problem_of(Operation::forward, DType::f16, 4096);
+  problem.block = {64, 64};
+  const Target target = Target::parse("h100");
+  const auto is_of_four = [](const Config& config) { return config.cluster * config.cluster_rows == 4; };
+  const Space unknown = space_of(problem, target, 4096);
+  CHECK(std::none_of(unknown.configs.begin(), unknown.configs.end(), is_of_four));
+  CHECK(std::any_of(unknown.rejected.begin(), unknown.rejected.end(), [&](const auto& one) {
+    return is_of_four(one.config) && one.reason.find("no driver has said") != std::string::npos;
+  }));
+  const Space known = space_of(problem, target, 4096, {.clusters_of_four = 30});
+  CHECK(std::any_of(known.configs.begin(), known.configs.end(), is_of_four));
+  const std::vector<Config> defaults = default_candidates(problem, target, 4096);
+  CHECK(std::none_of(defaults.begin(), defaults.end(), is_of_four));
+}
+
 TEST_CASE("a tile twice the batch is no candidate of a product") {
   for (const Target& target : targets()) {
     const Problem problem = problem_of(Operation::forward, DType::f32, 9);

@@ -50,6 +50,24 @@ TEST_CASE("large batches take wgmma by default, in clusters of one TPC's multipr
   }
 }
 
+TEST_CASE("more clusters of four than the device holds at once take a second round") {
+  const Problem problem = layer(224, 64, 0.1, 64, 8192);
+  const Config config{.variant = Variant::wgmma,
+                      .tile_n = 256,
+                      .stages = 4,
+                      .warps = 12,
+                      .rows = 2,
+                      .in_flight = 16,
+                      .cluster = 2,
+                      .cluster_rows = 2,
+                      .table = TableForm::global};
+  const auto us = [&](std::int32_t clusters) {
+    return predict(problem, kHopper, config, 8192, {.clusters_of_four = clusters}).us;
+  };
+  CHECK(us(33) == us(0));
+  CHECK(us(30) > 1.4 * us(33));
+}
+
 // As layers of PyTorch ask for it.
 TEST_CASE("the last range of a dynamic batch takes wgmma, however far it goes") {
   for (const std::int64_t bound : {std::int64_t{1} << 14, std::int64_t{1} << 20}) {

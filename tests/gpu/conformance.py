@@ -5,7 +5,8 @@ DIR/conformance.json as it goes: one part per family, and under "answers" what t
 to tests/conformance/golden/, the emulator is checked against it. A family that has passed is not run again, and one that the
 minutes do not allow is left to the next call. If a family fails, each of its cases runs in a process of its own, because a
 kernel that breaks its context makes those after it fail as well. The last line is `N passed, N failed`. Exit status:
-0 all passed, 1 some failed, 3 some were not reached. Everything is also in one DIR/conformance-DEVICE-COMMIT.tar.gz.
+0 all passed, 1 some failed, 3 some were not reached. Everything of DIR is also in one
+DIR/gpu-DEVICE-COMMIT.tar.gz.
 """
 
 import argparse

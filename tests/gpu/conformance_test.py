@@ -100,7 +100,7 @@ class Conformance(unittest.TestCase):
     def test_leaves_one_file_of_results_a_log_and_one_archive_of_both(self):
         self.run_cases()
         left = sorted(file.name for file in (self.folder / "out").iterdir())
-        self.assertEqual(left, ["conformance-Test-GPU-unknown.tar.gz", "conformance.json", "conformance.log"])
+        self.assertEqual(left, ["conformance.json", "conformance.log", "gpu-Test-GPU-unknown.tar.gz"])
 
     def test_a_family_that_time_does_not_allow_is_left_to_the_next_call(self):
         self.write(f"{_CASES}/second.cases", "case slow\n")

@@ -101,7 +101,7 @@ class Process(unittest.TestCase):
 
 @unittest.skipUnless(_HAS_TORCH, "not installed: torch or numpy")
 class OnTheCpu(unittest.TestCase):
-    def measure(self, workload, *contestants, left_out=()):
+    def measure(self, workload, *contestants, left_out=(), rounds=2):
         import contestants as known
         import torch
 
@@ -110,7 +110,7 @@ class OnTheCpu(unittest.TestCase):
         mask[0, 0] = True
         told = []
         chosen = contestants or [one for one in known.CONTESTANTS if one is not known.Ours]
-        found = gpu_contest.measure(workload, mask, gpu_contest.CpuClock(), chosen, 2, dict(left_out), told.append)
+        found = gpu_contest.measure(workload, mask, gpu_contest.CpuClock(), chosen, rounds, dict(left_out), told.append)
         return found, told
 
     def test_the_dense_product_is_right_and_timed_cold_and_warm_for_every_operation(self):
@@ -126,7 +126,7 @@ class OnTheCpu(unittest.TestCase):
 
     def test_what_needs_a_gpu_says_so(self):
         found, _ = self.measure(_LAYER)
-        for name in ("cuSPARSE SpMM, BSR", "cuSPARSE sbsrmm", "PyTorch BSR", "plain Triton"):
+        for name in ("cuSPARSE SpMM, BSR", "cuSPARSE sbsrmm", "PyTorch BSR", "plain Triton", "reads W"):
             self.assertEqual((found[name]["ok"], found[name]["why"]), (False, "it needs a CUDA device"), name)
 
     def test_a_wrong_result_has_no_time(self):
@@ -151,6 +151,40 @@ class OnTheCpu(unittest.TestCase):
             self.assertEqual((found[name]["ok"], "cold" in found[name]), (False, False))
             self.assertIn("the result is wrong", found[name]["why"])
         self.assertTrue(found["cuBLAS, dense"]["ok"])
+
+    def test_one_that_takes_long_has_fewer_samples(self):
+        import contestants as known
+
+        class Slow(known.Dense):
+            name = "slow"
+
+            def launch(self, one):
+                super().launch(one)
+                time.sleep(0.002)
+
+        with mock.patch.object(gpu_contest, "_SHARE", 0.01):
+            found, _ = self.measure(_LAYER, Slow, known.Dense, rounds=8)
+        self.assertEqual(found["slow"]["warm"]["events"]["samples"], gpu_contest._FEWEST)
+        self.assertGreaterEqual(found["cuBLAS, dense"]["warm"]["events"]["samples"], gpu_contest._FEWEST)
+
+    def test_one_that_computes_something_else_is_held_to_that(self):
+        import contestants as known
+
+        class Sum(known.Dense):
+            name, is_wrong = "sum", False
+
+            def __init__(self, case):
+                super().__init__(case)
+                self.expected = case.expected.sum() + (1 if self.is_wrong else 0)
+
+            def result(self, one):
+                return one.output.float().sum()
+
+        class WrongSum(Sum):
+            name, is_wrong = "wrong sum", True
+
+        found, _ = self.measure(_LAYER, Sum, WrongSum)
+        self.assertEqual((found["sum"]["ok"], found["wrong sum"]["ok"]), (True, False))
 
     def test_one_that_is_left_out_keeps_its_reason(self):
         found, told = self.measure(_LAYER, left_out={"cuBLAS, dense": "it crashed"})

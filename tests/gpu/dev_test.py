@@ -28,7 +28,8 @@ class Gpu(unittest.TestCase):
         self.tree = pathlib.Path(holder.name).resolve() / "tree"
         self.tree.mkdir()
         shutil.copy(_DEV, self.tree / "dev")
-        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_workloads.py", "bench/gpu_tune.py"):
+        for program in ("tests/gpu/suite.py", "tests/gpu/conformance.py", "bench/gpu_workloads.py", "bench/gpu_layers.py", "bench/gpu_profile.py",
+                        "bench/gpu_tune.py"):  # fmt: skip
             self.write(program, _PROGRAM)
         self.write("bin/nvidia-smi", "#!/bin/sh\necho 'GPU 0: Test GPU'\n")
         self.write("bin/dpkg-query", _RUNS)  # knows of no package
@@ -139,7 +140,9 @@ class Gpu(unittest.TestCase):
         for_all = ["--out", "out/gpu", "--out=a", "--minutes=3"]
         suite = [*for_all, "--every=7", "--only=two words", "--workers=2"]
         bench = [*for_all, "--only=two words", "--short"]
-        expected = {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_workloads": bench, "gpu_tune": [*for_all, "--short"]}
+        short = [*for_all, "--short"]
+        expected = {"suite": suite, "conformance": [*for_all, "--every=7"], "gpu_workloads": bench, "gpu_layers": short,
+                    "gpu_profile": bench, "gpu_tune": short}  # fmt: skip
         self.assertEqual(self.given(*options), (0, expected))
         self.assertEqual(self.given("tune", "--short"), (0, {"gpu_tune": ["--out", "out/gpu", "--short"]}))
 

@@ -5,6 +5,7 @@ Where the programs are from, server_tree.py says. TEST_EVERY selects a part of t
 Nth).
 """
 
+import csv
 import json
 import os
 import pathlib
@@ -33,6 +34,19 @@ def every_without_refusals(cases):
     families = sorted(cases.glob("*.cases"))
     refuses = ["\nrefused " in family.read_text() for family in families]
     return str(next(step for step in range(6, len(families)) if not any(refuses[::step])))
+
+
+# Runs what it is given, and has one metric of its first kernel, whose name is what a launch of the command would have.
+_NCU = """import subprocess, sys
+begin = next(i for i, word in enumerate(sys.argv) if word.endswith("/sparsekiln"))
+done = subprocess.run(sys.argv[begin:], capture_output=True, text=True)
+print(done.stdout)
+columns = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
+row = ["0", "1", "sparsekiln_forward_0", "(64, 1, 1)", "(8, 1, 1)", "GPU Speed Of Light Throughput", "Duration", "us", "5.5"]
+for cells in (columns, row, [*row[:6], "", "", ""]):
+    print(",".join(f'"{cell}"' for cell in cells))
+sys.exit(done.returncode)
+"""
 
 
 class Rehearsal(unittest.TestCase):
@@ -71,12 +85,18 @@ class Rehearsal(unittest.TestCase):
         return process.returncode, lines[-1] if lines else ""
 
     def archive(self, verb):
-        """The results in the one archive of a verb."""
-        (archive,) = self.out.glob(f"{verb}-*.tar.gz")
+        """The results of a verb in the one archive of all."""
+        (archive,) = self.out.glob("*.tar.gz")
         self.assertLess(archive.stat().st_size, _MOST_BROUGHT_BACK)
-        self.assertRegex(archive.name, rf"^{verb}-Sparsekiln-emulator-sm-90-.*\.tar\.gz$")
+        self.assertRegex(archive.name, r"^gpu-Sparsekiln-emulator-sm-90-.*\.tar\.gz$")
         with tarfile.open(archive) as tar:
             return json.load(tar.extractfile(next(name for name in tar.getnames() if name.endswith(f"/{verb}.json"))))
+
+    def kept(self):
+        """Names of what is in the archive."""
+        (archive,) = self.out.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            return sorted(pathlib.PurePath(name).name for name in tar.getnames())
 
     def claims(self, key):
         """Lines of the file of claims that have a key, so far."""
@@ -153,15 +173,29 @@ class Rehearsal(unittest.TestCase):
     def test_tune_leaves_records_that_another_machine_takes(self):
         status, last = self.finish(self.start("tune", "--short"))
         self.assertEqual((status, last), (0, "1 passed, 0 failed"), self.said)
-        (archive,) = self.out.glob("tune-*.tar.gz")
-        with tarfile.open(archive) as tar:
-            kept = sorted(pathlib.PurePath(name).name for name in tar.getnames())
-        self.assertEqual(kept, ["records.jsonl", "shipped.jsonl", "tune.json", "tune.log"])
+        self.assertIn("tune.log", self.kept())
         tool = self.tree / "build-portable" / "tools" / "sparsekiln"
         for name in ("records.jsonl", "shipped.jsonl"):
             store = dict(self.environment, SPARSEKILN_CACHE_DIR=str(self.folder / "elsewhere"))
             imported = subprocess.run([tool, "records", "import", self.out / name, "--json"], env=store, capture_output=True)
             self.assertTrue(json.loads(imported.stdout)["ok"], imported.stdout)
+
+    def test_one_archive_has_what_all_verbs_left(self):
+        ncu = self.folder / "bin" / "ncu"
+        ncu.parent.mkdir(exist_ok=True)
+        ncu.write_text(f"#!{sys.executable}\n{_NCU}")
+        ncu.chmod(0o755)
+        self.environment["PATH"] += f":{ncu.parent}"
+        shutil.rmtree(self.out, ignore_errors=True)
+        status, last = self.finish(self.start("bench", "layers", "profile", "tune", "--short"))
+        self.assertEqual((status, last), (0, "1 passed, 0 failed"), self.said)
+        names = [f"{verb}.{kind}" for verb in ("bench", "layers", "profile", "tune") for kind in ("json", "log")]
+        self.assertEqual(self.kept(), sorted([*names, "profile.csv", "records.jsonl", "shipped.jsonl"]))
+        self.assertIn("the driver is the emulator, which PyTorch does not use", self.said)
+        with (self.out / "profile.csv").open(newline="") as file:
+            (row,) = csv.DictReader(file)
+        self.assertEqual((row["metric"], row["value"], row["unit"]), ("Duration", "5.5", "us"))
+        self.assertIn("sparsekiln_forward", row["kernel"])
 
     @unittest.skipUnless(os.environ.get("TEST_EVERY"), "only by hand, on programs that are portable")
     def test_a_part_of_the_whole_suite(self):

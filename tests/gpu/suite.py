@@ -7,7 +7,7 @@ again. A process that crashes, hangs or loses its context fails its current part
 The last line is `N passed, N failed`, with what was not reached. Exit status: 0 all passed, 1 some failed, 3 some were not reached.
 
 Leaves DIR/test.json, DIR/test.log, DIR/test.claims (a line for each thing done, from which the next call continues), and
-all of them in one DIR/test-DEVICE-COMMIT.tar.gz.
+all of them, with what the other verbs left, in one DIR/gpu-DEVICE-COMMIT.tar.gz.
 """
 
 import argparse

@@ -129,7 +129,7 @@ class Suite(unittest.TestCase):
     def test_leaves_one_archive_with_all_of_it(self):
         self.run_suite()
         (archive,) = (self.folder / "out").glob("*.tar.gz")
-        self.assertEqual(archive.name, "test-Test-GPU-abc.tar.gz")
+        self.assertEqual(archive.name, "gpu-Test-GPU-abc.tar.gz")
         with tarfile.open(archive) as tar:
             names = [pathlib.Path(name).name for name in tar.getnames()]
             log = tar.extractfile(tar.getnames()[1]).read().decode()
@@ -142,7 +142,7 @@ class Suite(unittest.TestCase):
         (self.folder / "out" / "first").write_text("{}")
         (self.folder / "out" / "log").write_text(bytes_that_do_not_pack + "the end")
         archive = self.folder / "out" / "some.tar.gz"
-        gpu_results.bundle(archive, [self.folder / "out" / "first", self.folder / "out" / "log"], kept=1000)
+        gpu_results.bundle(archive, [self.folder / "out" / "first"], [self.folder / "out" / "log"], kept=1000)
         with tarfile.open(archive) as tar:
             self.assertEqual([entry.size for entry in tar], [2, 1000])
             self.assertTrue(tar.extractfile("some/log").read().endswith(b"the end"))

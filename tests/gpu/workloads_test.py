@@ -13,10 +13,11 @@ from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench"))
 
+import gpu_kernels  # noqa: E402
 import gpu_tables  # noqa: E402
 import gpu_workloads  # noqa: E402
 from gpu_contest_process import NotReached, Unavailable  # noqa: E402
-from workloads import Workload  # noqa: E402
+from workloads import Workload, workloads  # noqa: E402
 
 _SMI = '#!/bin/sh\necho "Test GPU, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1"\n'
 # A batch of 1 is right; at 2 the oracle finds a wrong element; at 3 it does what BREAKS says.
@@ -80,9 +81,9 @@ class Workloads(unittest.TestCase):
         with (
             mock.patch.dict(os.environ, PATH=path, BREAKS=breaks),
             mock.patch.object(sys, "argv", ["gpu_workloads.py", "--build", "build", "--out", "out", *options]),
-            mock.patch.object(gpu_workloads, "workloads", lambda: _LAYERS),
+            mock.patch.object(gpu_workloads, "ordered", lambda: _LAYERS),
             mock.patch.object(gpu_workloads.ContestProcess, "measure", lambda self, *job: answer(*job)),
-            mock.patch.object(gpu_workloads, "_SECONDS", 2 if breaks == "hangs" else 60),
+            mock.patch.object(gpu_kernels, "_SECONDS", 2 if breaks == "hangs" else 60),
             contextlib.redirect_stdout(said),
         ):
             status = gpu_workloads.main()
@@ -150,7 +151,7 @@ class Workloads(unittest.TestCase):
         self.measure("error")
         prepared = (self.folder / "prepared").read_text().split()
         self.assertEqual((prepared.count("layout"), prepared.count("compile")), (1, 3))
-        self.assertEqual(len(list((self.folder / "out").glob("bench-Test-GPU-*.tar.gz"))), 1)
+        self.assertEqual(len(list((self.folder / "out").glob("gpu-Test-GPU-*.tar.gz"))), 1)
 
     def test_what_was_measured_of_small_layers_is_not_taken_for_the_others(self):
         self.measure("nothing", "--short")
@@ -174,7 +175,7 @@ class Workloads(unittest.TestCase):
         self.assertNotIn("Not measured yet", written)
         self.assertIn("Test GPU", written)
         self.assertIn("- cuBLAS, dense takes 2.50 times as long (geometric mean of 3), 2.50 at worst", written)
-        self.assertIn("| 100 | 100 | 20 | 5 | 2.50 | - | - | - | - | - |", written)
+        self.assertIn("| 100 | 100 | 20 | 5 | 2.50 | - | - | - | - | - | - |", written)
         self.assertIn("- plain Triton: ImportError: No module named 'triton' (3 workloads)", written)
         self.assertTrue(written.startswith("before\n") and written.endswith("after\n"))
 
@@ -182,6 +183,11 @@ class Workloads(unittest.TestCase):
         every = [Workload(name, 64, 64, 1, 32, "f16", n, "forward") for name, n in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2))]
         order = [(one.name, one.batch) for one in gpu_workloads.spread_out(every)]
         self.assertEqual(order, [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("a", 3)])
+
+    def test_the_important_ones_come_first_and_none_is_missing(self):
+        order = gpu_workloads.ordered()
+        self.assertEqual(order[:2], [one for one in order[:2] if (one.name, one.batch) in (("llama-8b-ffn", 8192), ("headline", 32))])
+        self.assertEqual(sorted(one.title for one in order), sorted(one.title for one in workloads()))
 
     def test_a_minute_that_is_over_stops_what_runs(self):
         began = time.monotonic()

@@ -158,6 +158,43 @@ TEST_CASE("occupancy follows from threads, blocks and shared memory of a multipr
         CUDA_ERROR_INVALID_VALUE);
 }
 
+TEST_CASE("clusters at once are those that fit into the GPCs, whole") {
+  const Session session;
+  const CUfunction nothing = kernel(load_test_ptx(), "nothing");
+  constexpr unsigned kAlone = 120 * 1024;  // bytes, of which a multiprocessor has no two
+  REQUIRE(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kAlone) ==
+          CUDA_SUCCESS);
+  const auto asked = [&](unsigned size, unsigned dynamic_shared, int* clusters) {
+    CUlaunchAttribute cluster{};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = {1, size, 1};
+    CUlaunchConfig config{};
+    config.gridDimY = 8;
+    config.gridDimX = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+    config.blockDimX = 32;
+    config.sharedMemBytes = dynamic_shared;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    return cuOccupancyMaxActiveClusters(clusters, nothing, &config);
+  };
+  const auto clusters = [&](unsigned size, unsigned dynamic_shared) {
+    int count = -1;
+    REQUIRE(asked(size, dynamic_shared, &count) == CUDA_SUCCESS);
+    return count;
+  };
+  CHECK(clusters(1, kAlone) == 132);
+  CHECK(clusters(2, kAlone) == 66);
+  CHECK(clusters(4, kAlone) == 30);  // of 33 that there are multiprocessors for
+  CHECK(clusters(8, kAlone) == 14);
+  CHECK(clusters(4, 0) == 132 * 32 / 4);
+  int count = 0;
+  CHECK(asked(3, 0, &count) == CUDA_ERROR_INVALID_CLUSTER_SIZE);
+  CHECK(asked(4, kAlone + 1, &count) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(asked(4, 0, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuOccupancyMaxActiveClusters(&count, nothing, nullptr) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuOccupancyMaxActiveClusters(&count, nullptr, nullptr) == CUDA_ERROR_INVALID_HANDLE);
+}
+
 TEST_CASE("a kernel's fault is returned by all later calls until the context is reset") {
   const Session session;
   const CUfunction add_one = kernel(load_test_ptx(), "add_one");

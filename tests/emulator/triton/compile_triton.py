@@ -2,14 +2,15 @@
 
     compile_triton.py FOLDER
 
-writes NAME.ptx and NAME.json for each kernel. The JSON says how to launch it: `kernel` (entry point), `arch`,
-`shared` (bytes of dynamic shared memory), `num_warps` (a block has 32 times as many threads), `constants` (what was
-compiled in), and `arguments`: one entry a kernel parameter, in order, with `name` and `type` ("*fp16", "i32", and
-"*i8" for scratch that Triton adds: null where it needs none). If `divisible_by_16` is set, a pointer
-must be aligned to 16 bytes and an integer be a multiple of 16: Triton was told so, as it is when it is called from
-Python. `global_scratch` and `profile_scratch` are the bytes per block that those pointers need. An argument of type
-"tensordesc<fp16[64, 64]>" is a tensor map made by the host, whose swizzle is in `tensor_maps`; its sizes (i32) and
-strides (i64) follow as arguments of their own. `clusters`: blocks of a cluster, by which the grid is multiplied.
+writes NAME.ptx for each kernel, and kernels.json, which says how to launch each by its name: `kernel` (entry point),
+`arch`, `shared` (bytes of dynamic shared memory), `num_warps` (a block has 32 times as many threads), `clusters`
+(blocks of a cluster, by which the grid is multiplied), `constants` (what was compiled in), and how many `parameters`
+the entry point has. The last of them point to scratch that Triton adds: the first to `global_scratch` bytes per block,
+null where that is 0, the other is null. A parameter "tensordesc<fp16[64, 64]>" of a job is a tensor map made by the
+host, as `tensor_maps` says; its sizes (i32) and strides (i64) follow as parameters of their own.
+
+Pointers must be aligned to 16 bytes, and integers that a job lists as `divisible` be multiples of 16: Triton was told
+so, as it is when it is called from Python.
 
 Needs Triton from PyPI and nothing else; exits 77 (skipped) where it is missing.
 """
@@ -140,10 +141,8 @@ def _hopper_jobs() -> list[Job]:
     return [
         dot("f16", "*fp16", tile, False),
         dot("f16_transposed", "*fp16", wide, True, warps=8),
-        dot("bf16", "*bf16", tile, False, stages=2),
         dot("tf32", "*fp32", dict(tile, BLOCK_K=32), True, stages=2),
         dot("e4m3", "*fp8e4nv", tile, True),
-        dot("e5m2", "*fp8e5", tile, True),
         descriptor("persistent", tile),
         descriptor("flat", tile, flatten=True),
         descriptor("specialized", dict(tile, BLOCK_M=128), specialize=True),
@@ -157,17 +156,20 @@ def _hopper_jobs() -> list[Job]:
 JOBS += _hopper_jobs()
 
 
-def argument_list(job: Job, metadata) -> list[dict]:
-    """What the entry point takes, in order; Triton puts its own scratch pointers last."""
-    arguments = []
-    for name, kind in job.types.items():
-        arguments.append(dict(name=name, type=kind, divisible_by_16=kind.startswith("*") or name in job.divisible))
-        if kind.startswith("tensordesc"):
-            axes = range(kind.count(",") + 1)
-            arguments += [dict(name=f"{name}.size{i}", type="i32", divisible_by_16=False) for i in axes]
-            arguments += [dict(name=f"{name}.stride{i}", type="i64", divisible_by_16=False) for i in axes]
-    scratch = [name for name in ("global_scratch", "profile_scratch") if hasattr(metadata, f"{name}_size")]
-    return arguments + [dict(name=name, type="*i8", divisible_by_16=True) for name in scratch]
+def parameter_count(job: Job, metadata) -> int:
+    """How many parameters the entry point has: a tensor map comes with a size and a stride for each axis."""
+    maps = sum(2 * (kind.count(",") + 1) for kind in job.types.values() if kind.startswith("tensordesc"))
+    scratch = sum(hasattr(metadata, f"{name}_size") for name in ("global_scratch", "profile_scratch"))
+    return len(job.types) + maps + scratch
+
+
+def about(job: Job, metadata) -> dict:
+    of_map = ("block_size", "elem_size", "elem_type", "swizzle")
+    maps = [{name: tensor_map[name] for name in of_map} for tensor_map in getattr(metadata, "tensordesc_meta", [])]
+    return dict(kernel=metadata.name, arch=f"sm_{job.capability}", shared=metadata.shared,
+                num_warps=metadata.num_warps, clusters=job.clusters, tensor_maps=maps,
+                global_scratch=getattr(metadata, "global_scratch_size", 0),
+                parameters=parameter_count(job, metadata), constants=job.constants)
 
 
 def compile_job(job: Job):
@@ -189,18 +191,14 @@ def main() -> int:
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("TRITON_CACHE_DIR", str(folder / "cache"))
+    kernels = []
     for job in JOBS:
         compiled = compile_job(job)
-        metadata = compiled.metadata
-        about = dict(
-            kernel=metadata.name, arch=f"sm_{job.capability}", shared=metadata.shared, num_warps=metadata.num_warps,
-            clusters=job.clusters, tensor_maps=getattr(metadata, "tensordesc_meta", []),
-            global_scratch=getattr(metadata, "global_scratch_size", 0),
-            profile_scratch=getattr(metadata, "profile_scratch_size", 0),
-            constants=job.constants, arguments=argument_list(job, metadata), triton=triton.__version__)
         (folder / f"{job.name}.ptx").write_text(compiled.asm["ptx"])
-        (folder / f"{job.name}.json").write_text(json.dumps(about, indent=1) + "\n")
+        kernels.append(f" {json.dumps(job.name)}: {json.dumps(about(job, compiled.metadata))}")
         print(job.name)
+    lines = [f' "triton": {json.dumps(triton.__version__)}', *kernels]
+    (folder / "kernels.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     return 0
 
 

@@ -56,12 +56,13 @@ std::vector<std::byte> EmulatedMemory::read() const {
 }
 
 TritonKernel::TritonKernel(const std::string& name, const Edit& edit) {
-  const std::filesystem::path stem = std::filesystem::path(TRITON_PTX_FOLDER) / name;
-  about_ = std::make_unique<const About>(About{nlohmann::json::parse(read_file(stem.string() + ".json"))});
+  const std::filesystem::path folder = TRITON_PTX_FOLDER;
+  const nlohmann::json kernels = nlohmann::json::parse(read_file(folder / "kernels.json"));
+  about_ = std::make_unique<const About>(About{kernels.at(name)});
   const std::string arch = about_->json.at("arch");
   context_ = cuda::open_emulated(std::stoi(arch.substr(arch.find('_') + 1)));
   context_->driver().check(context_->api().ctx_set_current(context_->handle()), "opening the device");
-  const std::string ptx = read_file(stem.string() + ".ptx");
+  const std::string ptx = read_file(folder / (name + ".ptx"));
   module_ = load(*context_, edit == nullptr ? ptx : edit(ptx));
   const std::string entry = about_->json.at("kernel");
   context_->driver().check(context_->api().module_get_function(&function_, module_, entry.c_str()), entry);
@@ -101,7 +102,7 @@ void TritonKernel::launch(unsigned grid_x, unsigned grid_y, std::vector<Argument
       about.at("global_scratch").get<std::size_t>() * grid_x * grid_y * clusters;
   const EmulatedMemory scratch(context_, std::vector<std::byte>(std::max<std::size_t>(scratch_bytes, 1)));
   if (scratch_bytes != 0) arguments.emplace_back(scratch.address());
-  arguments.resize(about.at("arguments").size(), CUdeviceptr{0});
+  arguments.resize(about.at("parameters").get<std::size_t>(), CUdeviceptr{0});
   std::vector<void*> pointers;
   for (Argument& argument : arguments) std::visit([&](auto& value) { pointers.push_back(&value); }, argument);
   const cuda::DriverApi& api = context_->api();

@@ -27,7 +27,8 @@ class EmulatedMemory {
   std::size_t bytes_;
 };
 
-/// A kernel that Triton compiled: ptx/NAME.ptx and ptx/NAME.json, which compile_triton.py describes.
+/// A kernel that Triton compiled: ptx/NAME.ptx and what ptx/kernels.json says of NAME; compile_triton.py
+/// describes both.
 class TritonKernel {
  public:
   using Argument = std::variant<CUdeviceptr, std::int32_t, std::int64_t, float, CUtensorMap>;

@@ -212,3 +212,11 @@ TEST_CASE("counters and seed are set and read through the class") {
     CHECK_FALSE(line.kind.empty());
   }
 }
+
+TEST_CASE("a device is asked how many clusters it holds at once") {
+  CHECK(open_device(open_emulated(90))->active_clusters(2) == 66);
+  CHECK(open_device(open_emulated(90))->active_clusters(4) == 30);
+  CHECK(open_device(open_emulated(80))->active_clusters(4) == 0);
+  const StubSession session;
+  CHECK(open_device(0)->active_clusters(4) == 0);  // a driver without that function
+}
