@@ -1,19 +1,23 @@
-"""Which tests need not be repeated: those of the emulator that passed on this machine with the very same files.
+"""Which tests need not be repeated: those of the emulator, and those of kernels on it, that passed on this machine with the very
+same files.
 
-Meson's list says of a test that it belongs to suite `emulator`. Its files are those that its command, its environment and its
+Meson's list says of a test that it belongs to suite `emulator` or `emulated`. The latter are programs that hold the whole compiler,
+so that any change of it repeats them; some draw problems by the date, and each is repeated once a day. A test's files are those that its command, its environment and its
 dependencies name: programs as they are built, scripts with what lies beside them, folders with all that is in them. A test of
 the emulator that links the library or reads what NVRTC writes is thus repeated when these have changed, too.
 """
 
+import datetime
 import functools
 import hashlib
 import json
+import os
 import pathlib
 
 from counting import Count
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-_SUITE = "emulator"
+_SUITES = {"emulator": False, "emulated": True}  # whether what its tests do depends on the date
 
 
 def processor(what: str) -> str:
@@ -39,8 +43,10 @@ class Gate:
     """What has passed, as files in `folder` with the number of cases, for tests of one build folder. `beside` names what else
     decides what a test does: the NVRTC that it is given."""
 
-    def __init__(self, folder: pathlib.Path, build: pathlib.Path, beside: str = "", root: pathlib.Path = _ROOT):
+    def __init__(self, folder: pathlib.Path, build: pathlib.Path, beside: str = "", root: pathlib.Path = _ROOT, day: str = ""):
         self._folder, self._build, self._beside, self._root = folder, build.resolve(), beside, root
+        today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+        self._day = day or f"{today} {os.environ.get('SPARSEKILN_TEST_SEED', '')}"
         self._keys: dict[str, str | None] = {}
 
     def passed(self, test: dict) -> int:
@@ -65,16 +71,14 @@ class Gate:
 
     def _key(self, test: dict) -> str | None:
         if test["name"] not in self._keys:
-            self._keys[test["name"]] = self._made_key(test) if self._is_gated(test) else None
+            gated = [suite for suite in (named.rpartition(":")[2] for named in test["suite"]) if suite in _SUITES]
+            self._keys[test["name"]] = self._made_key(test, _SUITES[gated[0]]) if gated else None
         return self._keys[test["name"]]
 
-    @staticmethod
-    def _is_gated(test: dict) -> bool:
-        return any(suite.rpartition(":")[2] == _SUITE for suite in test["suite"])
-
-    def _made_key(self, test: dict) -> str:
+    def _made_key(self, test: dict, daily: bool) -> str:
         # Where build and tree lie does not matter.
-        said = json.dumps([test["name"], test["cmd"], test["env"], self._beside, processor("model name"), processor("flags")])
+        said = json.dumps([test["name"], test["cmd"], test["env"], self._beside, processor("model name"), processor("flags"),
+                           self._day if daily else ""])  # fmt: skip
         total = hashlib.sha256(said.replace(str(self._build), "BUILD").replace(str(self._root), "TREE").encode())
         words = [*test["cmd"], *test["env"].values(), *self._made_by(test.get("depends", []))]
         for file in dict.fromkeys(file for word in words for file in files_of(word, self._build)):

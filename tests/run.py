@@ -8,7 +8,7 @@ crashes, runs out of time, or ends without saying what it ran counts as one fail
 
 What is remembered between runs is in $SPARSEKILN_TEST_CACHE, by default sparsekiln-tests in the user's cache folder: what NVRTC
 made of sources (tests/nvrtc_memo), kernels for the cpu that tests of their results took (a store, in SPARSEKILN_TEST_STORE), and
-which of the emulator's own tests passed with which files (tests/gates.py). These are not repeated while the files are the same;
+which of the tests on the emulator passed with which files (tests/gates.py). These are not repeated while the files are the same;
 the last line then ends in `, N not repeated`. --full, or SPARSEKILN_TEST_FULL=1, repeats them, compiles everything, and has the
 tests try all combinations.
 

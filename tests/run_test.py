@@ -239,8 +239,8 @@ class Gates(unittest.TestCase):
         command = [str(self.folder / part) if "/" in part else part for part in command]
         return {"name": "a", "cmd": command, "env": {}, "suite": ["sparsekiln:doctest", "sparsekiln:emulator"], **more}
 
-    def gate(self, beside="NVRTC 13"):
-        return gates.Gate(self.folder / "passed", self.folder / "build", beside, self.folder)
+    def gate(self, beside="NVRTC 13", day=""):
+        return gates.Gate(self.folder / "passed", self.folder / "build", beside, self.folder, day)
 
     def pass_once(self, test):
         gate = self.gate()
@@ -275,6 +275,16 @@ class Gates(unittest.TestCase):
         self.pass_once(test)
         self.write("tests/names.txt", "changed")
         self.assertEqual(self.gate().passed(test), 0)
+
+    def test_kernels_on_the_emulator_are_repeated_once_a_day(self):
+        for suite, again in (("emulated", 0), ("emulator", 7)):
+            test = self.test("build/test_isa", suite=["sparsekiln:doctest", f"sparsekiln:{suite}"])
+            gate = self.gate(day="2026-01-01")
+            self.assertEqual(gate.passed(test), 0)
+            gate.note(test, Count(passed=7))
+            self.assertEqual(self.gate(day="2026-01-01").passed(test), 7)
+            self.assertEqual(self.gate(day="2026-01-02").passed(test), again)
+            self.write("build/test_isa", suite)
 
     def test_what_was_built_while_it_ran_is_not_what_passed(self):
         gate, test = self.gate(), self.test("build/test_isa")
