@@ -18,12 +18,9 @@ bool DefaultLaunch::feeds(bool simt, const cuda::CountedLine& line) {
          (line.kind == "memory_shared" && line.instruction.starts_with("ld."));
 }
 
-DefaultLaunch launch_default(const Layout& layout, Options options) {
+DefaultLaunch launch_once(const Layout& layout, Options options) {
   const TemporaryFolder folder;
   options.cache_dir = folder.path();
-  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
-  config.table = TableForm::constant;
-  options.config = config;
   Problem problem = make_problem(layout, options);
   Kernel kernel = compile(layout, options);
   const auto launch = make_test_launch(problem, {.n = problem.batch.bound()}, Inputs::small_integers, 1);
@@ -35,7 +32,15 @@ DefaultLaunch launch_default(const Layout& layout, Options options) {
   device->synchronize();
   const CheckResult result = operands->judge(kernel.binary().plan, nullptr);
   CHECK_MESSAGE(result.ok, result.first_failure);
+  const Config config = kernel.binary().plan.front().config;
   return {std::move(problem), std::move(kernel), config, emulator.counters()};
+}
+
+DefaultLaunch launch_default(const Layout& layout, Options options) {
+  Config config = choose_plan(make_problem(layout, options), resolve_target(options.target)).front().config;
+  config.table = TableForm::constant;
+  options.config = config;
+  return launch_once(layout, std::move(options));
 }
 
 }  // namespace sparsekiln::test

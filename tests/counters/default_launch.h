@@ -22,7 +22,10 @@ struct DefaultLaunch {
 };
 
 /// Compiles a layer of a fixed batch for `options.target`, an emulated one, launches it once and checks what
-/// it computed.
+/// it computed. `config` of the result is that of `options` where there is one.
+[[nodiscard]] DefaultLaunch launch_once(const Layout& layout, Options options);
+
+/// The same with the default config.
 [[nodiscard]] DefaultLaunch launch_default(const Layout& layout, Options options);
 
 }  // namespace sparsekiln::test
