@@ -173,6 +173,22 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
                    {Fault::exchange_dropped, Fault::box_off, Fault::store_address_off}, 3);
 }
 
+TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose layout is attached is found") {
+  const Options attached = {.specialization = Specialization::attached};
+  const auto subject = [&](const char* config) {
+    return make_subject(DType::f16, {64, 64}, config, Math::ieee, Operation::forward, attached);
+  };
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 split=2 table=attached"),
+                   faults_of_wgmma({Fault::order_removed}), 2);
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 rows=2 cluster=2 table=attached"),
+                   {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
+                    Fault::phase_changed, Fault::expected_bytes_off, Fault::cluster_left_early},
+                   3);
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 cluster_rows=2 table=attached"),
+                   {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped, Fault::box_off},
+                   4);
+}
+
 TEST_CASE("every fault planted in a gradient of the weight by the copy engine and wgmma is found") {
   const Options options = {.epilogue = {.scale = true}, .bias_gradient = true};
   const std::vector<Fault> faults = faults_of_wgmma({Fault::transposition_dropped, Fault::exchange_dropped});
