@@ -25,6 +25,8 @@ namespace {
 
 /// Configs whose times differ by less are equally fast, for all that the model knows.
 constexpr double kEquallyFast = 1.01;
+/// What families offer (SearchAxes::split).
+constexpr std::int32_t kMostSplit = 8;
 
 /// Whether the cost model can be believed: a multiprocessor holds as many CTAs as the schedule counts on, and
 /// the code keeps to its costs.
@@ -92,6 +94,14 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
   return std::visit([&](const auto& computed) { return default_config(computed, problem, target, n); },
                     computed_by(problem, target));
+}
+
+std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target, const Config& config) {
+  const LoopCosts costs = loop_costs(problem, target, config);
+  const std::int32_t room = resident_ctas(target, costs.threads, costs.shared_bytes);
+  std::vector<std::int32_t> splits{1};
+  while (2 * splits.back() <= std::min(room, kMostSplit)) splits.push_back(2 * splits.back());
+  return splits;
 }
 
 }  // namespace sparsekiln::cuda

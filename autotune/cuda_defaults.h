@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
+
+#include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
 
@@ -13,5 +16,9 @@ namespace sparsekiln::cuda {
 /// one with the shortest code. Its tables are in global memory. The problem must be one that cuda::validate
 /// lets through: one of the configs then computes it.
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
+
+/// Numbers for Config::split of a product: as many CTAs as a multiprocessor holds of the config.
+[[nodiscard]] std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target,
+                                                  const Config& config);
 
 }  // namespace sparsekiln::cuda

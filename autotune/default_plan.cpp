@@ -1,6 +1,7 @@
 #include "autotune/default_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -151,6 +152,28 @@ Problem of_any_layout(Problem problem) {
   return problem;
 }
 
+/// The config with what it leaves to the layout. More CTAs must be worth it.
+Config at_layout(const Config& config, const Problem& problem, const Target& target, Pricing& pricing,
+                 std::int64_t up_to, std::int64_t least) {
+  constexpr double kWorthIt = 0.99;
+  const std::vector<std::int32_t> splits = config.split == kDerivedSplit
+                                               ? cuda::splits_of(on_rows(Spmm(problem)), target, config)
+                                               : std::vector{config.split};
+  Config best = config;
+  double least_us = std::numeric_limits<double>::infinity();
+  for (const std::int32_t split : splits) {
+    Config tried = config;
+    tried.split = split;
+    if (config.in_flight == kDerivedInFlight)
+      tried.in_flight = pricing.with_derived(tried, up_to, least).in_flight;
+    const double us = splits.size() == 1 ? 0 : pricing.of(tried, up_to).us;
+    if (us >= kWorthIt * least_us) continue;
+    best = tried;
+    least_us = us;
+  }
+  return best;
+}
+
 }  // namespace
 
 Plan choose_plan(const Problem& problem, const Target& target) {
@@ -182,7 +205,10 @@ Plan pinned(Config config, const Problem& problem, const Target& target) {
 }
 
 Plan left_to_layout(Plan plan) {
-  for (RangedConfig& range : plan) range.config.in_flight = kDerivedInFlight;
+  for (RangedConfig& range : plan) {
+    range.config.in_flight = kDerivedInFlight;
+    range.config.split = kDerivedSplit;
+  }
   return plan;
 }
 
@@ -193,9 +219,9 @@ Plan at_layout(Plan plan, const Problem& problem, const Target& target) {
   for (auto& [up_to, config] : plan) {
     const std::int64_t least = problem.batch.dynamic() ? begin : up_to;
     begin = up_to + 1;
-    if (config.in_flight != kDerivedInFlight) continue;
+    if (config.in_flight != kDerivedInFlight && config.split != kDerivedSplit) continue;
     if (!pricing) pricing.emplace(problem, target);
-    config.in_flight = pricing->with_derived(config, up_to, least).in_flight;
+    config = at_layout(config, problem, target, *pricing, up_to, least);
   }
   return plan;
 }

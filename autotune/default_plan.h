@@ -24,13 +24,13 @@ namespace sparsekiln {
 /// with attached tables that is left to the layout.
 [[nodiscard]] Plan pinned(Config config, const Problem& problem, const Target& target);
 
-/// An attached plan with in_flight of the problem's layout where it is left to that.
+/// An attached plan with in_flight and split that suit the problem's layout where they are left to that.
 [[nodiscard]] Plan at_layout(Plan plan, const Problem& problem, const Target& target);
 
 /// sparsekiln::attach by at_layout of the plan of `shared`, which the result keeps.
 [[nodiscard]] Binary attach_as_priced(const Layout& layout, const Binary& shared, Cuts cuts = {});
 
-/// A plan with in_flight left to a layout.
+/// A plan with in_flight and split left to a layout.
 [[nodiscard]] Plan left_to_layout(Plan plan);
 
 /// A plan with the same numbers, and so the same schedules and the same workspace: with attached tables, or

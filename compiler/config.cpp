@@ -41,7 +41,8 @@ struct Word {
   std::string_view text;  ///< empty: the field is left out
 };
 constexpr std::array kWords{Word{&Config::in_flight, kAllInFlight, "all"},
-                            Word{&Config::in_flight, kDerivedInFlight, ""}, Word{&Config::cluster, 1, ""},
+                            Word{&Config::in_flight, kDerivedInFlight, ""},
+                            Word{&Config::split, kDerivedSplit, "derived"}, Word{&Config::cluster, 1, ""},
                             Word{&Config::cluster_rows, 1, ""}};
 
 std::string text_of(const Config& config, const Number& number) {

@@ -401,7 +401,7 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
 }
 
 std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
-  const std::int64_t ctas = std::int64_t{target.workers} * config.split;
+  const std::int64_t ctas = std::int64_t{target.workers} * std::max(config.split, 1);
   const std::int64_t teams = ctas / (tiles_at_once(problem, config, n) * config.cluster_rows);
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(teams, 1, (1 << 20) / config.cluster_rows)) *
          config.cluster_rows;

@@ -247,6 +247,7 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
 }
 
 void validate_table(const Spmm& problem, const Target& target, const Config& config, ChunkShape chunk) {
+  if (config.table == TableForm::attached) return;
   const std::int64_t workers = std::int64_t{target.workers} * config.split;
   if (config.table == TableForm::unrolled) {
     const std::int64_t chunks = chunk_bound(problem, config, chunk, workers);
@@ -288,7 +289,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.cluster * config.cluster_rows != 1 && family.specific_arch.empty())
     refuse(
         fmt::format("variant {} has no clusters; cluster=1 cluster_rows=1 would work", name(config.variant)));
-  if (config.split < 1) refuse("a config's split is 1 or more");
+  if (config.split < 1 && !(config.split == kDerivedSplit && config.table == TableForm::attached))
+    refuse("a config's split is 1 or more, or derived where tables are attached");
   if (config.in_flight < kDerivedInFlight || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or all", kMostGridRows));
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)

@@ -48,6 +48,9 @@ enum class OperandA : std::uint8_t {
 inline constexpr std::int32_t kAllInFlight = 0;
 inline constexpr std::int32_t kDerivedInFlight = -1;
 
+/// Config::split of attached tables: what suits the layout, chosen when it is attached.
+inline constexpr std::int32_t kDerivedSplit = 0;
+
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
@@ -56,7 +59,8 @@ struct Config {
                               ///< one register tile (vector)
   std::int32_t stages = 1;    ///< operand buffers in flight
   std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
-  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker; rows may be split between them
+  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
+                              ///< split between them
   std::int32_t rows = 1;      ///< output tiles that one item computes side by side, from the same tiles of x
   std::int32_t merge = 1;  ///< block rows stacked into one output tile; absent blocks are filled with zeros
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
@@ -78,7 +82,8 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 /// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters only where
-/// there are some, and in_flight, which may be "all", only where it is given; `parse_config` reads it back.
+/// there are some, and in_flight, which may be "all", only where it is given; split may be "derived".
+/// `parse_config` reads it back.
 [[nodiscard]] std::string to_string(const Config& config);
 [[nodiscard]] Config parse_config(std::string_view text);
 

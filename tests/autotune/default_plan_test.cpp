@@ -8,7 +8,10 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
+#include "autotune/cuda_defaults.h"
+#include "autotune/prediction.h"
 #include "compiler/build.h"
+#include "compiler/problem_kind.h"
 #include "compiler/schedule.h"
 
 namespace sparsekiln {
@@ -202,6 +205,47 @@ TEST_CASE(
       const Config config = with_attached_tables(choose_plan(problem, target)).back().config;
       CHECK(to_string(attached.back().config) == to_string(config));
     }
+}
+
+TEST_CASE(
+    "an attached plan is given as many CTAs as suit the layout, whatever layout its config was priced for") {
+  const Target target = Target::parse("h100");
+  for (const auto& [grid, density] : {std::pair{32, 0.3}, {64, 0.1}, {384, 0.1}})
+    for (const std::int64_t n : {64, 512}) {
+      CAPTURE(grid);
+      CAPTURE(n);
+      const Problem problem = problem_of(patterns::random(grid, grid, density, 3), {32, 32}, n);
+      const Plan shared = choose_attached_plan(problem, target);
+      CHECK(shared.front().config.split == kDerivedSplit);
+      const Config chosen = at_layout(shared, problem, target).front().config;
+      Pricing pricing(problem, target);
+      const double us = pricing.of(chosen, n).us;
+      for (const std::int32_t split : cuda::splits_of(on_rows(Spmm(problem)), target, chosen)) {
+        Config other = chosen;
+        other.split = split;
+        other.in_flight = pricing.with_derived(other, n).in_flight;
+        CHECK_MESSAGE(us <= 1.02 * pricing.of(other, n).us, to_string(other));
+      }
+    }
+}
+
+TEST_CASE("what a pinned attached config says stays, and only what it leaves is chosen") {
+  const Target target = Target::parse("h100");
+  const Problem problem = problem_of(patterns::random(64, 64, 0.1, 3), {32, 32}, 512);
+  Config config = at_layout(choose_attached_plan(problem, target), problem, target).front().config;
+  config.in_flight = kDerivedInFlight;
+  for (const std::int32_t split : {1, 2}) {
+    config.split = split;
+    const Config chosen = at_layout(pinned(config, problem, target), problem, target).front().config;
+    CHECK(chosen.split == split);
+    CHECK(chosen.in_flight != kDerivedInFlight);
+  }
+  config.split = kDerivedSplit;
+  config.in_flight = 2;
+  CHECK(at_layout({{512, config}}, problem, target).front().config.in_flight == 2);
+  config.table = TableForm::global;
+  CHECK_THROWS_WITH_AS((void)emit_source(problem, target, {{512, config}}),
+                       doctest::Contains("derived where tables are attached"), Error);
 }
 
 TEST_CASE("a baked plan keeps the form that it has") {

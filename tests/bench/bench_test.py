@@ -31,7 +31,7 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 _PARTS = {
     "meson.build", "batch_reduce.c", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
     "contestants.py", "cpu_contestants.py", "cpu_scaling.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_results.py", "gpu_tables.py", "headline.py", "linear_cases.py", "main_loop.py", "measured_configs.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_spmm.py",
+    "gpu_kernels.py", "gpu_layer_contest.py", "gpu_results.py", "gpu_tables.py", "headline.py", "layer_cases.py", "layer_contestants.py", "linear_cases.py", "main_loop.py", "measured_configs.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_read.py", "triton_spmm.py",
     "wgmma_products.py", "workloads.json", "workloads.py", "xsmm_product.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -368,6 +368,32 @@ class Bench(unittest.TestCase):
             self.assertIn(part["bound"], ("memory", "cache", "arithmetic", "instructions", "latency"))
             line = next(line for line in said.splitlines() if line.startswith(f"{title} "))
             self.assertEqual(line.removeprefix(title).split()[0], f"{1e3 * part['command']['run_ms']:.4g}")
+
+    def test_gpu_layers(self):
+        said = self.script("gpu_layers.py", "--build", _BUILD, "--out", self.folder / "out", SPARSEKILN_CUDA_DRIVER=_EMULATOR)
+        results = json.loads((self.folder / "out" / "layers.json").read_text())
+        self.assertEqual(list(results["parts"]), results["identity"]["asked"]["layers"])
+        for title, part in results["parts"].items():
+            self.assertIn(f"{title}: the driver is the emulator", said)
+            self.assertTrue(part["no_contest"])
+
+    def test_gpu_profile(self):
+        given = ("gpu_profile.py", "--build", _BUILD, "--out", self.folder / "out", "--short")
+        alone = self.folder / "alone"  # a PATH without ncu
+        alone.mkdir()
+        done = self.call([sys.executable, _BENCH / given[0], *given[1:]], status=1, SPARSEKILN_CUDA_DRIVER=_EMULATOR, PATH=str(alone))
+        self.assertIn("ncu (Nsight Compute) is not on PATH", done.stderr)
+
+    @needs_nvrtc
+    def test_gpu_profile_says_why_ncu_fails(self):
+        ncu = self.folder / "ncu"
+        ncu.write_text("#!/bin/sh\necho '==ERROR== counters may not be read' >&2\nexit 1\n")
+        ncu.chmod(0o755)
+        done = self.call(
+            [sys.executable, _BENCH / "gpu_profile.py", "--build", _BUILD, "--out", self.folder / "out", "--short"], status=1,
+            SPARSEKILN_CUDA_DRIVER=_EMULATOR, PATH=f"{self.folder}:{os.environ['PATH']}",
+        )  # fmt: skip
+        self.assertIn("ncu, exit status 1: ==ERROR== counters may not be read", done.stdout)
 
     @needs_cpu
     def test_model_accuracy(self):

@@ -25,6 +25,12 @@ TEST_CASE("a config survives its text") {
   CHECK(to_string(Config{}).find("cluster") == std::string::npos);
 }
 
+TEST_CASE("a config may leave its split to the layout that is attached") {
+  const Config config{.split = kDerivedSplit, .table = TableForm::attached};
+  CHECK(to_string(config).find(" split=derived ") != std::string::npos);
+  CHECK(parse_config(to_string(config)) == config);
+}
+
 TEST_CASE("fields left out keep their defaults") {
   CHECK(parse_config("simt tile_n=16") == Config{.tile_n = 16});
 }
