@@ -152,6 +152,15 @@ Problem of_any_layout(Problem problem) {
   return problem;
 }
 
+/// A plan with in_flight and split left to a layout.
+Plan left_to_layout(Plan plan) {
+  for (RangedConfig& range : plan) {
+    range.config.in_flight = kDerivedInFlight;
+    range.config.split = kDerivedSplit;
+  }
+  return plan;
+}
+
 /// The config with what it leaves to the layout. More CTAs must be worth it.
 Config at_layout(const Config& config, const Problem& problem, const Target& target, Pricing& pricing,
                  std::int64_t up_to, std::int64_t least) {
@@ -202,14 +211,6 @@ Plan pinned(Config config, const Problem& problem, const Target& target) {
                               : kAllInFlight;
   }
   return {{problem.batch.bound(), config}};
-}
-
-Plan left_to_layout(Plan plan) {
-  for (RangedConfig& range : plan) {
-    range.config.in_flight = kDerivedInFlight;
-    range.config.split = kDerivedSplit;
-  }
-  return plan;
 }
 
 Plan at_layout(Plan plan, const Problem& problem, const Target& target) {

@@ -30,9 +30,6 @@ namespace sparsekiln {
 /// sparsekiln::attach by at_layout of the plan of `shared`, which the result keeps.
 [[nodiscard]] Binary attach_as_priced(const Layout& layout, const Binary& shared, Cuts cuts = {});
 
-/// A plan with in_flight and split left to a layout.
-[[nodiscard]] Plan left_to_layout(Plan plan);
-
 /// A plan with the same numbers, and so the same schedules and the same workspace: with attached tables, or
 /// with those of its tables that are attached in the form that suits the layout.
 [[nodiscard]] Plan with_attached_tables(Plan plan);

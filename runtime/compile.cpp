@@ -9,11 +9,11 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/default_plan.h"
 #include "runtime/build.h"
 #include "runtime/elapsed.h"
 #include "runtime/kernel.h"
 #include "runtime/open_device.h"
+#include "runtime/plan_choice.h"
 #include "runtime/request.h"
 #include "runtime/single_flight.h"
 
@@ -98,10 +98,11 @@ void begin_baking(Kernel::Impl& kernel, BuildJob job) {
 }
 
 /// The attached kernel, while the baked one is made.
-std::pair<Handle, From> make_tiered(const BuildJob& job, const std::shared_ptr<const Device>& device) {
+std::pair<Handle, From> make_tiered(const BuildJob& job, Options options,
+                                    const std::shared_ptr<const Device>& device) {
+  options.specialization = Specialization::attached;
   BuildJob attached = job;
-  attached.plan = with_attached_tables(std::move(attached.plan));
-  if (!job.pinned) attached.plan = left_to_layout(std::move(attached.plan));
+  attached.plan = plan_for(job, options);
   auto [kernel, from] = build_on<std::shared_ptr<Kernel::Impl>>(device, std::move(attached));
   begin_baking(*kernel, job);
   return {std::move(kernel), from};
@@ -118,7 +119,7 @@ std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
       options.specialization == Specialization::tiered && job.target.kind == Target::Kind::cuda;
   std::optional<Built> found = tiered ? find_built(job) : std::nullopt;
   const auto device = [&] { return open_device(device_for(job.target, options.target)); };
-  if (tiered && !found) return make_tiered(job, device());
+  if (tiered && !found) return make_tiered(job, options, device());
   if (!found)
     found = build(job);  // before a device is looked for: what is wrong with the request comes first
   return build_on<std::shared_ptr<Kernel::Impl>>(device(), job, std::move(found));

@@ -180,7 +180,7 @@ TEST_CASE(
   const Plan baked = with_baked_tables(attached, problem, target);
   for (const RangedConfig& range : baked) CHECK(range.config.table != TableForm::attached);
   for (const RangedConfig& range : baked) CHECK(range.config.in_flight != kDerivedInFlight);
-  CHECK(left_to_layout(with_attached_tables(baked)) == attached);
+  CHECK(with_attached_tables(baked) == at_layout(attached, problem, target));
   CHECK_NOTHROW((void)emit_source(problem, target, baked));
 }
 

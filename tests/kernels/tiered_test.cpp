@@ -44,6 +44,18 @@ TEST_CASE("a tiered kernel is attached, then baked, with the same bits and the s
   if (!Suite::current().on_cpu()) CHECK(workspace > 0);  // otherwise no row is split, and this tests little
 }
 
+TEST_CASE("tiered kernels with a pinned config share their attached code, whatever their layouts") {
+  if (Suite::current().on_cpu()) return;
+  Options options = tiered_options(8192, "pinned");
+  options.config = parse_config("simt tile_n=64 tile_out=4 stages=2 warps=4");
+  const Kernel first = compile(patterns::random(2, 3, 0.5, 1), options);
+  CHECK(first.from() == From::compiled);
+  const Kernel second = compile(patterns::random(60, 60, 0.5, 2), options);
+  CHECK(second.from() != From::compiled);
+  first.wait();
+  second.wait();
+}
+
 TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   const Layout layout = patterns::random(5, 7, 0.5, 1);
   const Options options = tiered_options(9, "in-store");
