@@ -154,6 +154,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double ends = work.kernels * launch + items + parts;
   Prediction prediction;
   prediction.us = ends + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;
+  prediction.memory_bytes = memory_bytes;
+  prediction.cache_bytes = bytes + static_cast<double>(work.multicast_bytes);
   prediction.bound =
       ends > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
   return prediction;

@@ -19,6 +19,8 @@ enum class Bound : std::uint8_t {
 struct Prediction {
   double us = 0;  ///< of a launch
   Bound bound = Bound::memory;
+  double memory_bytes = 0;  ///< from and to memory, what is read again for want of cache too; on CUDA targets
+  double cache_bytes = 0;   ///< into multiprocessors and out of them; on CUDA targets
 };
 
 }  // namespace sparsekiln

@@ -4,8 +4,10 @@
 //   predictions FILE [--target h100]
 //
 // A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
-// tf32), n, op, layout_seed (of the random layout) and config. Its answer has `predicted_us`, `config` in
-// full, and `default`, what compile() takes for the problem.
+// tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it.
+// Without a config it is what compile() takes, or with `attached` what it takes for tables. The answer has
+// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `flops` of present blocks, `config` in full, and
+// `default`, what compile() takes for the problem.
 
 #include <cstdint>
 #include <exception>
@@ -17,6 +19,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/config.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/layout.h>
 #include <sparsekiln/patterns.h>
@@ -42,7 +45,20 @@ Problem problem_of(const nlohmann::json& line) {
   problem.dtype = problem.out_dtype = parse_dtype(type == "tf32" ? "f32" : type);
   problem.math = parse_math(type == "tf32" ? "tf32" : "ieee");
   problem.operation = parse_operation(line.at("op").get<std::string>());
+  if (line.contains("conv")) problem.convolution = parse_convolution(line.at("conv").get<std::string>());
   return problem;
+}
+
+/// The config that a line names.
+Config config_of(const nlohmann::json& line, const Problem& problem, const Target& target) {
+  if (!line.contains("config"))
+    return line.value("attached", false)
+               ? at_layout(choose_attached_plan(problem, target), problem, target).back().config
+               : choose_plan(problem, target).back().config;
+  Config config = parse_config(line.at("config").get<std::string>());
+  if (config.in_flight == kDerivedInFlight)
+    config.in_flight = kAllInFlight;  // as it was when they were measured
+  return config;
 }
 
 /// A problem and what its configs share.
@@ -65,14 +81,19 @@ void predict_all(bench::CommandLine& line) {
     nlohmann::json key = nlohmann::json::array();
     for (const char* name : {"rows", "cols", "density", "block", "type", "n", "op", "layout_seed"})
       key.push_back(measured.at(name));
+    key.push_back(measured.value("conv", ""));
     auto& priced = problems[key.dump()];
     if (!priced) priced = std::make_unique<Priced>(problem_of(measured), target);
-    Config config = parse_config(measured.at("config").get<std::string>());
-    if (config.in_flight == kDerivedInFlight)
-      config.in_flight = kAllInFlight;  // as it was when they were measured
-    const double us = priced->pricing.of(config, priced->problem.batch.bound()).us;
-    const nlohmann::json answer{
-        {"predicted_us", us}, {"config", to_string(config)}, {"default", priced->chosen}};
+    const Problem& problem = priced->problem;
+    const Config config = config_of(measured, problem, target);
+    const Prediction said = priced->pricing.of(config, problem.batch.bound());
+    const nlohmann::json answer{{"predicted_us", said.us},
+                                {"bound", name(said.bound)},
+                                {"memory_bytes", said.memory_bytes},
+                                {"cache_bytes", said.cache_bytes},
+                                {"flops", floor_of(problem, problem.batch.bound()).flops},
+                                {"config", to_string(config)},
+                                {"default", priced->chosen}};
     write_results(answer.dump() + "\n");
   }
 }

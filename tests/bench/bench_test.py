@@ -424,6 +424,17 @@ class Bench(unittest.TestCase):
         wrong.write_text(file.read_text().splitlines()[0].replace("tile_n", "tile_m"))
         self.assertIn("tile_m", self.call([self.program("predictions"), wrong], status=2).stderr)
 
+    def test_predicted(self):
+        """The table of docs/gpu.md is what the model says now."""
+        self.program("predictions")
+        (arguments,) = documented("predicted.py")
+        table = self.call([sys.executable, _BENCH / "predicted.py", _BUILD]).stdout
+        self.assertIn(table.strip(), (_ROOT / arguments[-1]).read_text(), "written by a model that has changed since")
+        rows = self.written("predicted.py")
+        for row in rows:
+            for figure in ("predicted, µs", "memory, MB", "L2, MB", "products, GFLOP"):
+                self.assert_positive(float(row[figure]), figure)
+
     @needs_cpu
     def test_model_speed(self):
         self.assertEqual(self.written("model_speed.py"), [])
