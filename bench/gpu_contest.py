@@ -25,6 +25,10 @@ _L2S = 4  # the copies of operands together, in sizes of the L2
 _BOUNDS = {"f32": 2.0**-20, "tf32": 2.0**-20, "f16": 2.0**-10, "bf16": 2.0**-7}
 
 
+#: What a worker tells before the first contestant: a fault there is no contestant's.
+BEFORE = "what comes before the first contestant"
+
+
 class CudaClock:
     device, ways = "cuda", ("graph", "events")
 
@@ -112,10 +116,13 @@ def check(result, expected, dtype, type_name: str) -> dict:
     return {"ok": exact or error <= _BOUNDS[type_name], "exact": exact, "rel_error": error if error == error else None}
 
 
-def expectation(contestant, case):
-    """What its result is to be, and the type in which it is given; one that computes something else says what."""
-    own = getattr(contestant, "expected", None)
-    return (case.expected, case.dtype) if own is None else (own, own.dtype)
+def judge(contestant, case, first) -> dict:
+    """Its result against the product; of one that computes something else, against what it says, exactly."""
+    result, own = contestant.result(first), getattr(contestant, "expected", None)
+    if own is None:
+        return check(result, case.expected, case.dtype, case.workload.type)
+    exact = bool((result == own).all())
+    return {"ok": exact, "exact": exact, "rel_error": None}
 
 
 class Entrant:
@@ -172,7 +179,7 @@ def measure(workload, mask, clock, contestants, rounds: int, left_out: dict[str,
     how. `tell` is told the name of the one that is about to run."""
     from contestants import Case, Refusal
 
-    tell("the dense product in float32")
+    tell(BEFORE)
     case = Case(workload, mask, clock.device)
     found: dict[str, dict] = {}
     entrants: dict[str, Entrant] = {}
@@ -188,7 +195,7 @@ def measure(workload, mask, clock, contestants, rounds: int, left_out: dict[str,
             first.output.fill_(float("nan") if first.output.is_floating_point() else -1)
             contestant.launch(first)
             clock.synchronize()
-            checked = check(contestant.result(first), *expectation(contestant, case), workload.type)
+            checked = judge(contestant, case, first)
             found[name] = {"ok": checked["ok"], "check": checked, "note": contestant.note}
             if checked["ok"]:
                 entrants[name] = Entrant(contestant, clock, first)
@@ -210,14 +217,15 @@ def measure(workload, mask, clock, contestants, rounds: int, left_out: dict[str,
     return found
 
 
-def serve(pipe, folders: list[str], environment: dict[str, str], contest: Callable) -> None:
+def serve(pipe, folders: list[str], environment: dict[str, str], prepare: Callable[[], Callable]) -> None:
     """Answers (workload, layout, left_out) by ("at", name) … and ("done", contestants) or ("broken", why), after one ("ready", about)
-    or ("unavailable", why). `contest(clock, workload, layout, left_out, tell)` gives the contestants. `folders` may hold the Python
-    package."""
+    or ("unavailable", why). `prepare` imports what is needed and gives the contest: contest(clock, workload, layout, left_out, tell)
+    answers with the contestants. `folders` may hold the Python package."""
     os.environ.update(environment)
     sys.path[:0] = [folder for folder in folders if pathlib.Path(folder, "sparsekiln").is_dir()]
     try:
         clock = CudaClock()
+        contest = prepare()
     except Exception as error:
         pipe.send(("unavailable", f"{type(error).__name__}: {error}"))
         return
@@ -235,12 +243,15 @@ def serve(pipe, folders: list[str], environment: dict[str, str], contest: Callab
 def worker(pipe, folders: list[str], rounds: int, environment: dict[str, str]) -> None:
     """Serves products: a layout is a file."""
 
-    def products(clock, workload, layout: str, left_out: dict[str, str], tell: Callable[[str], None]) -> dict:
+    def prepare() -> Callable:
         import numpy
         import torch
         from contestants import CONTESTANTS
 
-        mask = torch.from_numpy(numpy.load(layout) != 0)
-        return measure(workload, mask, clock, CONTESTANTS, rounds, left_out, tell)
+        def products(clock, workload, layout: str, left_out: dict[str, str], tell: Callable[[str], None]) -> dict:
+            mask = torch.from_numpy(numpy.load(layout) != 0)
+            return measure(workload, mask, clock, CONTESTANTS, rounds, left_out, tell)
 
-    serve(pipe, folders, environment, products)
+        return products
+
+    serve(pipe, folders, environment, prepare)

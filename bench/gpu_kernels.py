@@ -56,5 +56,5 @@ class Sparsekiln:
         return self._call(["run", *request(workload, self.layout(workload), "cuda"), *timed])
 
     def run_command(self, workload: Workload) -> tuple[list[str], dict[str, str]]:
-        """What launches the kernel once, and the environment for it."""
+        """What launches the kernel, some times, and the environment for it."""
         return [str(self._tool), "run", *request(workload, self.layout(workload), "cuda")], self._environment

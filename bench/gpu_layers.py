@@ -6,7 +6,7 @@ a layer is at first, with the layout attached, and once its kernels are baked. W
 gpu_layer_contest.py says.
 
 Needs PyTorch with a GPU and the Python package, of a wheel or of BUILD; without them it says what is missing. Writes DIR/layers.json as
-it goes; what --minutes do not allow is left to the next call, and so is a layer that failed. Everything of DIR is also in
+it goes, and keeps kernels in DIR/layers-store; what --minutes do not allow is left to the next call, and so is a layer that failed. Everything of DIR is also in
 DIR/gpu-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a layer failed, 3 some were not reached.
 
 --from RESULTS --write docs/gpu.md measures nothing, and puts the table of earlier results between its marks there.
@@ -16,7 +16,6 @@ import argparse
 import json
 import pathlib
 import sys
-import tempfile
 import time
 
 import gpu_layer_contest
@@ -108,23 +107,23 @@ def run_all(given: argparse.Namespace, cases: list, results: Results) -> None:
     until = time.monotonic() + _END * 60 * given.minutes
     left = [one for one in cases if not (results.has(one.title) and results[one.title]["ok"])]
     left.sort(key=lambda one: results.has(one.title))  # what was never reached comes before what failed
-    with tempfile.TemporaryDirectory(prefix="sparsekiln-gpu-") as scratch:
-        rounds = 2 if given.short else _ROUNDS
-        environment = environment_of(pathlib.Path(scratch))
-        contest = ContestProcess([str(given.build.resolve() / "python")], rounds, environment, gpu_layer_contest.worker)
-        if "emulator" in results.document["device"]["name"]:
-            contest.refuse("the driver is the emulator, which PyTorch does not use")
-        try:
-            for case in left:
-                part = part_of(contest, case, until)
-                results.record(case.title, {**part, "clocks": results.clocks()})
-                graphs = [measured(part.get("contestants", {}).get(name), "graph") for name in (ATTACHED, BAKED)]
-                said = f"{graphs[0]:.4g} us attached, {graphs[1]:.4g} us baked" if all(graphs) else part.get("why") or part.get("no_contest", "")
-                results.say(f"{case.title}: {said}")
-        except NotReached:
-            pass
-        finally:
-            contest.stop()
+    # The store stays: what was compiled before time was up is not compiled again.
+    environment = environment_of(given.out.resolve()) | {"SPARSEKILN_CACHE_DIR": str(given.out.resolve() / "layers-store")}
+    rounds = 2 if given.short else _ROUNDS
+    contest = ContestProcess([str(given.build.resolve() / "python")], rounds, environment, gpu_layer_contest.worker)
+    if "emulator" in results.document["device"]["name"]:
+        contest.refuse("the driver is the emulator, which PyTorch does not use")
+    try:
+        for case in left:
+            part = part_of(contest, case, until)
+            results.record(case.title, {**part, "clocks": results.clocks()})
+            graphs = [measured(part.get("contestants", {}).get(name), "graph") for name in (ATTACHED, BAKED)]
+            said = f"{graphs[0]:.4g} us attached, {graphs[1]:.4g} us baked" if all(graphs) else part.get("why") or part.get("no_contest", "")
+            results.say(f"{case.title}: {said}")
+    except NotReached:
+        pass
+    finally:
+        contest.stop()
 
 
 def arguments() -> argparse.Namespace:

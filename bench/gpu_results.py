@@ -25,6 +25,7 @@ _SMI_FIELDS = (
 _CLOCKS = ("clocks.sm", "clocks.mem", "temperature.gpu")
 _MOST_BYTES = 10_000_000  # of an archive
 _KEPT_OF_LOG = 500_000  # bytes, where the archive is larger
+_LOGS = (".log", ".claims")
 _EARLIER = "-earlier"  # results that were put aside
 
 
@@ -195,15 +196,15 @@ class Results:
         archive = self.path.with_name(f"{name}.tar.gz")
         self.say(f"{self.path}: {device}, commit {self.document['commit']}; all of it is in {archive.name}")
         self.say(last)
-        whole, ends = self._left_in_folder()
-        bundle(archive, whole, ends)
+        files = self._left_in_folder()
+        bundle(archive, files)
         if archive.stat().st_size > _MOST_BYTES:
-            bundle(archive, whole, ends, _KEPT_OF_LOG)
+            bundle(archive, files, _KEPT_OF_LOG)
             print(f"of logs only the end is in {archive.name}, which was too large", file=sys.stderr)
 
-    def _left_in_folder(self) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
+    def _left_in_folder(self) -> list[pathlib.Path]:
         """Files of results for this device and commit, and what belongs to them."""
-        whole, others = [], []
+        found = []
         for file in sorted(self.path.parent.glob("*.json")):
             try:
                 document = json.loads(file.read_text())
@@ -212,20 +213,19 @@ class Results:
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if same and not file.stem.endswith(_EARLIER):
-                whole.append(file)
-                others += [file.with_name(name) for name in names]
-        return whole, others
+                found += [file, *(file.with_name(name) for name in names)]
+        return found
 
 
-def bundle(archive: pathlib.Path, whole: list[pathlib.Path], ends: list[pathlib.Path], kept: int | None = None) -> None:
-    """A .tar.gz of the files; of `ends` at most the last `kept` bytes."""
+def bundle(archive: pathlib.Path, files: list[pathlib.Path], kept: int | None = None) -> None:
+    """A .tar.gz of the files; of logs at most the last `kept` bytes."""
     temporary = archive.with_name(archive.name + ".tmp")
     with tarfile.open(temporary, "w:gz") as tar:
-        for file in [*whole, *ends]:
+        for file in files:
             if not file.exists():
                 continue
             content = file.read_bytes()
-            if file in ends and kept is not None:
+            if file.suffix in _LOGS and kept is not None:
                 content = content[-kept:]
             entry = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{file.name}")
             entry.size, entry.mtime = len(content), int(file.stat().st_mtime)

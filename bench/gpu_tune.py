@@ -33,6 +33,11 @@ _BEYOND = 60  # seconds: a budget that is too short for the default and the fina
 _END = 0.95  # of the minutes: then what runs is stopped
 
 
+def is_done(part: dict) -> bool:
+    """With every candidate tried."""
+    return part["ok"] and part["candidates"]["untried"] == 0
+
+
 def or_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
@@ -105,7 +110,7 @@ def main() -> int:
     wanted = _SHORT if given.short else chosen("tuned")
     results = Results(given.out / "tune.json", tool, given.build, asked={"workloads": [one.title for one in wanted]})
     tuner = Tuner(tool, given.out)
-    left = [one for one in wanted if not (results.has(one.title) and results[one.title]["ok"])]
+    left = [one for one in wanted if not (results.has(one.title) and is_done(results[one.title]))]
     left.sort(key=lambda one: results.has(one.title))  # what was never reached comes before what failed
     for number, workload in enumerate(left):
         seconds = until - time.monotonic()

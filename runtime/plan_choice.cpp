@@ -49,14 +49,17 @@ Plan tuned_plan(const BuildJob& job, const Options& options) {
   return choose_plan(job.problem, job.target);
 }
 
-/// What the caller pins, with tables in the form that the specialization asks for.
+/// What the caller pins, with tables in the form that the specialization asks for. Both kernels of a tiered
+/// one have the numbers that the attached one is given: its workspace, too, serves both.
 Plan pinned_plan(const BuildJob& job, const Config& config, Specialization specialization) {
   Config asked = config;
-  if (specialization == Specialization::attached) asked.table = TableForm::attached;
+  if (specialization != Specialization::baked) asked.table = TableForm::attached;
   Plan plan = pinned(asked, job.problem, job.target);
-  return specialization == Specialization::tiered
-             ? with_baked_tables(std::move(plan), job.problem, job.target)
-             : plan;
+  if (specialization != Specialization::tiered) return plan;
+  if (config.table == TableForm::attached) return with_baked_tables(std::move(plan), job.problem, job.target);
+  plan = at_layout(std::move(plan), job.problem, job.target);
+  plan.front().config.table = config.table;
+  return plan;
 }
 
 /// What code for a target is specialized to: the cpu's answers a tiered request with the baked one.

@@ -145,7 +145,8 @@ def main(arguments: list[str]) -> int:
     if not full:
         environment["SPARSEKILN_TEST_STORE"] = str(memory.place("kernels"))  # a store of kernels, which keeps its size itself
     passed = memory.folder("passed")
-    beside = f"{compiler.said if compiler else ''} {memory.said_of(shutil.which('ptxas'))}"
+    tools = " ".join(memory.said_of(shutil.which(name)) for name in ("ptxas", os.environ.get("CXX", "c++")))
+    beside = f"{compiler.said if compiler else ''} {tools}"
     total, not_repeated, times = Count(), 0, []
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sparsekiln-times-") as folder:

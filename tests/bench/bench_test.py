@@ -377,23 +377,28 @@ class Bench(unittest.TestCase):
             self.assertIn(f"{title}: the driver is the emulator", said)
             self.assertTrue(part["no_contest"])
 
+    def profile(self, status: int, **environment: str) -> tuple[dict, str]:
+        """The parts of a short run, and what was printed; a toolkit's ncu is not found."""
+        run = f"import sys; sys.path.insert(0, {str(_BENCH)!r}); import gpu_profile; gpu_profile._FOLDERS = (); sys.exit(gpu_profile.main())"
+        command = [sys.executable, "-c", run, "--build", _BUILD, "--out", self.folder / "out", "--short"]
+        done = self.call(command, status=status, SPARSEKILN_CUDA_DRIVER=_EMULATOR, CUDA_HOME="", CUDA_PATH="", **environment)
+        return json.loads((self.folder / "out" / "profile.json").read_text())["parts"], done.stdout
+
     def test_gpu_profile(self):
-        given = ("gpu_profile.py", "--build", _BUILD, "--out", self.folder / "out", "--short")
         alone = self.folder / "alone"  # a PATH without ncu
         alone.mkdir()
-        done = self.call([sys.executable, _BENCH / given[0], *given[1:]], status=1, SPARSEKILN_CUDA_DRIVER=_EMULATOR, PATH=str(alone))
-        self.assertIn("ncu (Nsight Compute) is not on PATH", done.stderr)
+        parts, _ = self.profile(0, PATH=str(alone))
+        ((title, part),) = parts.items()
+        self.assertTrue(part["ok"] and "ncu (Nsight Compute) is neither on PATH nor in a CUDA toolkit" in part["no_profile"], title)
 
     @needs_nvrtc
     def test_gpu_profile_says_why_ncu_fails(self):
         ncu = self.folder / "ncu"
-        ncu.write_text("#!/bin/sh\necho '==ERROR== counters may not be read' >&2\nexit 1\n")
+        ncu.write_text("#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM - no permission' >&2\necho '==PROF== Disconnected'\nexit 1\n")
         ncu.chmod(0o755)
-        done = self.call(
-            [sys.executable, _BENCH / "gpu_profile.py", "--build", _BUILD, "--out", self.folder / "out", "--short"], status=1,
-            SPARSEKILN_CUDA_DRIVER=_EMULATOR, PATH=f"{self.folder}:{os.environ['PATH']}",
-        )  # fmt: skip
-        self.assertIn("ncu, exit status 1: ==ERROR== counters may not be read", done.stdout)
+        parts, said = self.profile(1, PATH=f"{self.folder}:{os.environ['PATH']}")
+        self.assertIn("ncu, exit status 1: ==ERROR== ERR_NVGPUCTRPERM - no permission", said)
+        self.assertEqual([part["forbidden"] for part in parts.values()], [True])
 
     @needs_cpu
     def test_model_accuracy(self):

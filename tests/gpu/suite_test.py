@@ -140,12 +140,12 @@ class Suite(unittest.TestCase):
         bytes_that_do_not_pack = os.urandom(300_000).hex()
         (self.folder / "out").mkdir()
         (self.folder / "out" / "first").write_text("{}")
-        (self.folder / "out" / "log").write_text(bytes_that_do_not_pack + "the end")
+        (self.folder / "out" / "a.log").write_text(bytes_that_do_not_pack + "the end")
         archive = self.folder / "out" / "some.tar.gz"
-        gpu_results.bundle(archive, [self.folder / "out" / "first"], [self.folder / "out" / "log"], kept=1000)
+        gpu_results.bundle(archive, [self.folder / "out" / "first", self.folder / "out" / "a.log"], kept=1000)
         with tarfile.open(archive) as tar:
             self.assertEqual([entry.size for entry in tar], [2, 1000])
-            self.assertTrue(tar.extractfile("some/log").read().endswith(b"the end"))
+            self.assertTrue(tar.extractfile("some/a.log").read().endswith(b"the end"))
 
     def test_a_part_that_crashes_its_process_fails_with_its_name_and_the_rest_runs(self):
         self.assertEqual(self.run_suite({"table #1": "crash"})[:2], (1, "3 passed, 1 failed"), self.said)

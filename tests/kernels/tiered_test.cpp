@@ -56,6 +56,24 @@ TEST_CASE("tiered kernels with a pinned config share their attached code, whatev
   second.wait();
 }
 
+TEST_CASE("a tiered kernel with a pinned config has one workspace, whatever the form of tables costs") {
+  if (Suite::current().on_cpu()) return;
+  Options options = tiered_options(5000, "pinned");
+  options.dtype = DType::f16;
+  options.target = Suite::current().target_with(132);
+  for (const char* const config :
+       {"mma tile_n=64 stages=3 warps=4", "mma tile_n=64 stages=3 warps=4 table=global"}) {
+    options.config = parse_config(config);
+    const Kernel kernel = compile(patterns::random(35, 200, 0.3, 7), options);
+    const std::int64_t workspace = kernel.workspace_bytes(5000);
+    const std::int64_t counters = kernel.workspace_counter_bytes();
+    kernel.wait();
+    CHECK(kernel.tier() == Tier::baked);
+    CHECK(kernel.workspace_bytes(5000) == workspace);
+    CHECK(kernel.workspace_counter_bytes() == counters);
+  }
+}
+
 TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   const Layout layout = patterns::random(5, 7, 0.5, 1);
   const Options options = tiered_options(9, "in-store");
