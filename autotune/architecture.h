@@ -45,8 +45,7 @@ struct Architecture {
   static constexpr double kCacheBytes = 60.7;      ///< from L2, what a multiprocessor takes
   static constexpr double kMemoryReached = 0.88;   ///< the share of the documented rate that kernels reach
   static constexpr double kTensorReached = 0.963;  ///< the same of tensor cores
-  static constexpr double kLaunchUs = 2.51;  ///< of a launch that does least, its first loads and last stores
-  static constexpr double kOverlappedLaunchUs = 1;  ///< the same where launches overlap
+  static constexpr double kOverlappedLaunchUs = 1;  ///< as Waits::launch, where launches overlap
 
   /// Products a cycle of a multiprocessor that kernels of the problem's types use: tensor cores, or CUDA
   /// cores for f32 with math ieee.

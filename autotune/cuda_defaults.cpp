@@ -12,6 +12,7 @@
 
 #include "autotune/architecture.h"
 #include "autotune/cuda_prediction.h"
+#include "autotune/cuda_timing.h"
 #include "autotune/cuda_work.h"
 #include "autotune/prediction.h"
 #include "autotune/space.h"
@@ -25,8 +26,6 @@ namespace {
 
 /// Configs whose times differ by less are equally fast, for all that the model knows.
 constexpr double kEquallyFast = 1.01;
-/// What families offer (SearchAxes::split).
-constexpr std::int32_t kMostSplit = 8;
 
 /// Whether the cost model can be believed: a multiprocessor holds as many CTAs as the schedule counts on, and
 /// the code keeps to its costs.
@@ -98,9 +97,10 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
 
 std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target, const Config& config) {
   const LoopCosts costs = loop_costs(problem, target, config);
-  const std::int32_t room = resident_ctas(target, costs.threads, costs.shared_bytes);
-  std::vector<std::int32_t> splits{1};
-  while (2 * splits.back() <= std::min(room, kMostSplit)) splits.push_back(2 * splits.back());
+  const std::int32_t room = resident(target, costs);
+  std::vector<std::int32_t> splits;
+  for (const std::int32_t split : find_family(problem, config.variant)->tuning->axes.split)
+    if (split <= std::max(room, 1)) splits.push_back(split);
   return splits;
 }
 

@@ -30,8 +30,7 @@ constexpr double kRingsInCache = 0.25;
 constexpr double kGathered = 64;
 /// SASS instructions for each of PTX's.
 constexpr double kAssembled = 0.76;
-/// Writing the results of an item, and for each kilobyte of them, microseconds of a CTA.
-constexpr double kItemUs = 0.685;
+/// Writing a kilobyte of an item's results, microseconds of a CTA.
 constexpr double kItemKilobyteUs = 0.0077;
 /// Kilobytes of partial sums in a microsecond: of a multiprocessor, and of a thread.
 constexpr double kPartKilobytes = 18.1;
@@ -45,12 +44,6 @@ using Times = std::array<double, 5>;
 double& of(Times& times, Bound bound) { return times[static_cast<std::size_t>(bound)]; }
 
 double kilobytes(double bytes) { return bytes * 1e-3; }
-
-/// CTAs that a multiprocessor holds at once, its registers considered.
-std::int32_t resident(const Target& target, const CtaCosts& costs) {
-  const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
-  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.shared_bytes)));
-}
 
 /// Multiprocessors that CTAs of a config can be on at once. Clusters of two have all of them, since these
 /// come in pairs.
@@ -91,6 +84,11 @@ double issue_us(const CtaCosts& costs, double instructions, const Architecture& 
 }
 
 }  // namespace
+
+std::int32_t resident(const Target& target, const CtaCosts& costs) {
+  const std::int32_t by_registers = kRegisterFile / (costs.registers * costs.threads);
+  return std::max(1, std::min(by_registers, resident_ctas(target, costs.threads, costs.shared_bytes)));
+}
 
 double step_us(const Spmm& problem, const Target& target, const LoopCosts& costs,
                const Architecture& figures) {
@@ -145,15 +143,16 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double others = std::accumulate(times.begin(), times.end(), -*longest);
 
   const double launch =
-      overlaps_launches(problem, target) ? Architecture::kOverlappedLaunchUs : Architecture::kLaunchUs;
+      overlaps_launches(problem, target) ? Architecture::kOverlappedLaunchUs : costs.waits.launch;
   const double items = of_cta(work.items) * waves *
-                       (kItemUs + kItemKilobyteUs * kilobytes(static_cast<double>(work.item_bytes)));
+                       (costs.waits.item + kItemKilobyteUs * kilobytes(static_cast<double>(work.item_bytes)));
   const double part_rate = std::min(kPartKilobytes / together, kPartKilobytesOfThread * costs.threads);
   const double parts =
       work.partial_bytes == 0 ? 0 : kCombineUs + kilobytes(of_cta(work.partial_bytes)) / part_rate;
   const double ends = work.kernels * launch + items + parts;
+  const bool has_one_stage = config.stages == 1 && !costs.chunk_per_warp;
   Prediction prediction;
-  prediction.us = ends + *longest + (config.stages == 1 ? kOverlapLostOfOneStage : kOverlapLost) * others;
+  prediction.us = ends + *longest + (has_one_stage ? kOverlapLostOfOneStage : kOverlapLost) * others;
   prediction.memory_bytes = memory_bytes;
   prediction.cache_bytes = bytes + static_cast<double>(work.multicast_bytes);
   prediction.bound =

@@ -16,6 +16,9 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Prediction timed(const Computation& problem, const Target& target, const Config& config,
                                const CtaCosts& costs, const Work& work, const Architecture& figures);
 
+/// CTAs that a multiprocessor holds at once, their registers considered.
+[[nodiscard]] std::int32_t resident(const Target& target, const CtaCosts& costs);
+
 /// What a step takes a CTA that has its multiprocessor to itself, as the last one has.
 [[nodiscard]] double step_us(const Spmm& problem, const Target& target, const LoopCosts& costs,
                              const Architecture& figures);

@@ -43,6 +43,9 @@ struct Case {
 /// Each chunk of at most four blocks has its own code, of which the compiler takes eight.
 constexpr std::int64_t kUnrolledBlocks = 32;
 
+/// Batch rows for which variant direct is made: it reads the weight again for each tile.
+constexpr std::int64_t kMostDirect = 128;
+
 struct Constraint {
   bool (*holds)(const Case&);
   const char* reason;
@@ -62,6 +65,8 @@ constexpr std::array kBeforeFamily = {
                  return !is_product(one) || one.config.tile_n <= std::max<std::int64_t>(2 * rows - 1, 16);
                },
                "the tile has at least twice as many batch rows as the batch"},
+    Constraint{[](const Case& one) { return one.config.variant != Variant::direct || one.n <= kMostDirect; },
+               "variant direct is for small batches: it reads the weight again for each tile"},
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
                         8 * std::int64_t{one.config.tile_n} >= one.n;

@@ -1,7 +1,7 @@
 """What the cost model predicts of the kernels that compile() takes: python3 bench/predicted.py BUILD_DIR [--target h100] [--write docs/gpu.md] [--short]
 
-The workloads that matter most (`first` of workloads.json), and convolutions as layers of PyTorch have them (layer_cases.py), with the layout
-in the code and as tables. Predictions, not measurements: times, what they rest on (the bytes that memory and that L2 move, the
+The workloads that matter most (`first` of workloads.json), and the convolutions of layer_cases.py for a fixed number of images and without a
+bias, with the layout in the code and as tables. Predictions, not measurements: times, what they rest on (the bytes that memory and that L2 move, the
 products of present blocks) and the config. Needs no GPU.
 """
 

@@ -48,6 +48,46 @@ struct Items {
   }
 };
 
+/// How many chunks operands have under way in registers, each a type of its own that a loop over chunks takes
+/// in turns; 0: they have one type.
+template <class Operands>
+struct ChunksHeld {
+  enum : int { kHeld = 0 };
+};
+
+/// `compute` of operands that have one or two chunks in registers.
+template <class Config, class Operands, class Tile>
+__device__ __forceinline__ void compute_held(Operands& operands, Items<Config, Tile>& items, int chunk,
+                                             int end, const Destination<Config>& to) {
+  enum : int { kStride = Operands::kStride, kLast = ChunksHeld<Operands>::kHeld - 1 };
+  auto first = operands.template chunk<0>();
+  auto last = operands.template chunk<kLast>();
+  bool begins_with_last = false;
+#pragma unroll 1
+  for (;;) {
+    items.finish_before(chunk, to);
+    if (chunk >= end) break;
+    const int item_end = min(items.item_end, end);
+    if (kLast > 0 && begins_with_last) {
+      items.add(last, chunk);
+      chunk += kStride;
+      begins_with_last = false;
+    }
+    if constexpr (kLast > 0) {
+#pragma unroll 1
+      for (; chunk + kStride < item_end; chunk += 2 * kStride) {
+        items.add(first, chunk);
+        items.add(last, chunk + kStride);
+      }
+    }
+#pragma unroll 1
+    for (; chunk < item_end; chunk += kStride) {
+      items.add(first, chunk);
+      begins_with_last = kLast > 0;
+    }
+  }
+}
+
 /// The work of one worker on one batch tile. If kChunks > 0, it is the number of chunks, and their loop is
 /// unrolled: each chunk has its own coordinates in the code.
 ///
@@ -61,7 +101,9 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
   const WorkerBegin begin = table.worker(worker);
   const WorkerBegin end = table.worker(worker + 1);
   Items<Config, Tile> items(table, begin.item, end.item);
-  if constexpr (kChunks > 0) {
+  if constexpr (ChunksHeld<Operands>::kHeld > 0) {
+    compute_held<Config, Operands, Tile>(operands, items, begin.chunk + Operands::first(), end.chunk, to);
+  } else if constexpr (kChunks > 0) {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       items.finish_before(begin.chunk + i, to);

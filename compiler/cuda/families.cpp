@@ -6,7 +6,7 @@
 namespace sparsekiln::cuda {
 
 // Each is defined in the file of its name.
-extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma;
+extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmDirect;
 extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma;
 
 namespace {
@@ -16,6 +16,7 @@ constexpr std::array kSpmmFamilies{
     &kSpmmMma,
     &kSpmmStream,
     &kSpmmWgmma,
+    &kSpmmDirect,
 };
 constexpr std::array kSddmmFamilies{
     &kSddmmSimt,

@@ -23,6 +23,8 @@ struct Waits {
   double kilobyte = 0;  ///< of a chunk
   double round = 0;     ///< of batch tiles, after the first
   double instruction = 0;  ///< of a warp, cycles
+  double item = 0.685;     ///< that is written, and its kilobytes beside
+  double launch = 2.51;    ///< that does least, its first loads and last stores
 };
 
 /// What a CTA takes of its multiprocessor.

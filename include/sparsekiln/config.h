@@ -14,6 +14,7 @@ enum class Variant : std::uint8_t {
   stream,  ///< small batches, f32, f16 and bf16: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
   wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
+  direct,  ///< tensor cores fed from registers, for small batches; the types of mma
 };
 struct NamedVariant {
   Variant value;
@@ -23,7 +24,7 @@ struct NamedVariant {
 /// checked against its last row.
 inline constexpr NamedVariant kVariants[] = {
     {Variant::simt, "simt"},     {Variant::mma, "mma"},     {Variant::stream, "stream"},
-    {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"},
+    {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"}, {Variant::direct, "direct"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 

@@ -77,6 +77,10 @@ std::vector<Launch> launches() {
   forward({32, 32}, 64, kIeee, "sm_90:16", "simt tile_n=64 tile_out=4 warps=4 stages=2 split=4");
   forward({32, 32}, 64, kIeee, "sm_90:4", "simt tile_n=32 tile_out=4 warps=4 stages=2 rows=2");
   forward({32, 32}, 8, kHalf, "sm_90:16", "stream tile_n=8 warps=4 stages=4 operand_a=w split=3");
+  forward({8, 8}, 61, kHalf, "sm_90:16", "direct tile_n=32 warps=2 stages=1 split=2");
+  forward({16, 16}, 33, kHalf, "sm_80:16", "direct tile_n=64 warps=4 stages=1");
+  forward({32, 32}, 8, kHalf, "sm_90:16", "direct tile_n=8 warps=4 stages=2 operand_a=w split=3");
+  forward({64, 64}, 16, kHalf, "sm_90:16", "direct tile_n=16 warps=8 stages=1 operand_a=w");
   forward({32, 32}, 64, kHalf, "sm_90:4", "mma tile_n=64 warps=2 stages=4 table=global");
   forward({64, 64}, 64, kHalf, "sm_90:4", "mma tile_n=64 warps=4 stages=4 rows=2 table=global");
   forward({64, 64}, 100, kHalf, "sm_90:16", "mma tile_n=64 warps=4 stages=3 split=2 table=global");

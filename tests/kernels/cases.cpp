@@ -237,6 +237,17 @@ Space stream_space(const Target& target) {
   return space;
 }
 
+/// Chunks of a warp in registers: one or two.
+Space direct_space(const Target& target) {
+  Space space = stream_space(target);
+  space.variant = Variant::direct;
+  space.tile_n = {8, 16, 32, 64};
+  space.stages = {1, 2};
+  std::erase_if(space.types,
+                [](const auto& type) { return type.dtype == DType::f32 && type.math == Math::ieee; });
+  return space;
+}
+
 /// Its tiles are large, but the emulator multiplies them quickly.
 Space wgmma_space(const Target& target) {
   Space space;
@@ -265,7 +276,8 @@ Space wgmma_space(const Target& target) {
 
 std::vector<Space> spaces_of(const Target& target) {
   if (target.kind == Target::Kind::cpu) return {vector_space(target), plain_space(target)};
-  std::vector<Space> spaces{simt_space(target), mma_space(target), stream_space(target)};
+  std::vector<Space> spaces{simt_space(target), mma_space(target), stream_space(target),
+                            direct_space(target)};
   if (target.compute_capability() == 90) spaces.push_back(wgmma_space(target));
   return spaces;
 }

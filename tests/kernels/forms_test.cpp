@@ -28,10 +28,9 @@ TEST_CASE("unrolled kernels with few chunks are right" * doctest::test_suite("ta
         Options options = Suite::current().options({32, 16}, 19, precision);
         options.target = Suite::current().target_with(workers);
         const Problem problem = make_problem(layout, options);
-        Config config = choose_plan(problem, resolve_target(options.target)).front().config;
-        config.table = TableForm::unrolled;
-        config.split = 1;
-        options.config = config;
+        options.config =
+            parse_config(problem.ieee() ? "simt tile_n=32 tile_out=2 stages=2 warps=4 table=unrolled"
+                                        : "mma tile_n=32 stages=2 warps=2 table=unrolled");
         const auto run = [&compiled, layout, options, problem]() -> std::string {
           try {
             const Kernel kernel = compile(layout, options);

@@ -212,7 +212,9 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       break;
     case Fault::global_address_off:
       if (is(line, "cp.async.c")) add(moved(line, 1, 16));
-      if (is(line, "ld.global.nc.v4")) add(moved(line, 0, 16));
+      if (is(line, "ld.global.nc.v4") || is(line, "ld.global.nc.L1::no_allocate.") ||
+          is(line, "ld.global.v4.u32"))
+        add(moved(line, 0, 16));
       break;
     case Fault::store_address_off:
       if (is(line, "st.global.") && !is(line, "st.global.u32")) add(moved(line, 0, 16));

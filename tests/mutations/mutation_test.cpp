@@ -119,6 +119,19 @@ TEST_CASE("every fault planted in a kernel that streams the weight is found") {
                    3);
 }
 
+TEST_CASE("every fault planted in a kernel that multiplies what it loads into registers is found") {
+  check_all_caught(
+      make_subject(DType::f32, {32, 32}, "direct tile_n=16 stages=2 warps=4 split=8", Math::tf32),
+      {Fault::barrier_removed, Fault::order_removed, Fault::store_of_counter_removed,
+       Fault::global_address_off, Fault::store_address_off, Fault::fragment_swapped,
+       Fault::accumulator_swapped, Fault::multiply_dropped},
+      3);
+  check_all_caught(make_subject(DType::bf16, {8, 8}, "direct tile_n=16 stages=1 warps=2"),
+                   {Fault::barrier_removed, Fault::global_address_off, Fault::fragment_swapped,
+                    Fault::accumulator_swapped, Fault::multiply_dropped},
+                   3);
+}
+
 TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by columns is found") {
   check_all_caught(make_subject(DType::f16, {64, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::ieee,
                                 Operation::grad_input),
@@ -256,7 +269,7 @@ TEST_CASE(
     "launches that overlap and do not wait are found, also where only launches further apart conflict") {
   const Options overlaps = {.overlap_launches = true};
   for (const char* const config : {"mma tile_n=64 stages=3 warps=2", "mma tile_n=64 stages=3 warps=2 split=2",
-                                   "stream tile_n=16 stages=4 warps=4"})
+                                   "direct tile_n=16 stages=1 warps=4", "stream tile_n=16 stages=4 warps=4"})
     check_all_caught(make_subject(DType::f16, {32, 32}, config, Math::ieee, Operation::forward, overlaps),
                      {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=1 warps=4",

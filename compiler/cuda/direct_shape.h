@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include <sparsekiln/config.h>
+#include <sparsekiln/problem.h>
+#include <sparsekiln/target.h>
+
+#include "compiler/cuda/tables.h"
+#include "compiler/spmm.h"
+
+namespace sparsekiln::cuda {
+
+/// Shared memory beside that in which warps add their sums, static: the flag of the combine, and what aligns
+/// the rest.
+inline constexpr std::int64_t kDirectStaticShared = 128;
+/// Bytes of each row of x and W in a chunk.
+inline constexpr std::int32_t kDirectChunkBytes = 64;
+
+/// The numbers of templates/spmm_direct.cuh that follow from a config.
+struct DirectShape {
+  std::int32_t threads = 0;       ///< a CTA
+  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored: 4 bytes
+  std::int32_t sums = 0;          ///< a thread
+  std::int32_t registers = 0;     ///< a thread, an estimate
+  ChunkShape chunk;               ///< 64 bytes of k
+  std::int64_t shared_bytes = 0;  ///< dynamic
+};
+
+/// Whether a CTA has the registers and the shared memory.
+[[nodiscard]] bool direct_fits(const Spmm& problem, const Target& target, const Config& config);
+
+/// Throws `invalid_argument`, with what would work, where the numbers do not go together.
+[[nodiscard]] DirectShape direct_shape(const Spmm& problem, const Target& target, const Config& config);
+
+}  // namespace sparsekiln::cuda

@@ -1,0 +1,73 @@
+#include "compiler/cuda/direct_tuning.h"
+
+#include <algorithm>
+
+#include "compiler/cuda/direct_shape.h"
+#include "compiler/cuda/types.h"
+
+// No GPU has run these kernels. Their waits were chosen by what an H100 took for kernels of the same
+// structure that are not of this project; the rest is counted as for the other families.
+
+namespace sparsekiln::cuda {
+namespace {
+
+LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
+  const DirectShape shape = direct_shape(problem, target, config);
+  const std::int32_t units_x = config.tile_n / 8;
+  const std::int32_t units_w = problem.block.out / 8;
+  const std::int32_t tiles = problem.block.out * config.tile_n / 128;
+  const double warps = config.warps;
+  // Sums that a thread has once the warps have met.
+  const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
+
+  LoopCosts costs;
+  costs.threads = shape.threads;
+  costs.chunk_per_warp = true;
+  costs.registers = std::min(kMostRegisters, shape.registers);
+  costs.shared_bytes = shape.shared_bytes + kDirectStaticShared;
+  costs.shape = shape.chunk;
+  costs.chunk_products = std::int64_t{2} * tiles * halves(target, problem.dtype);
+  costs.begin = warps * (150 + config.stages * (7.0 * units_x + 3.0 * units_w));
+  // A warp has a chunk of its own.
+  costs.chunk =
+      50 + if_it(shape.chunk.blocks > 1, 10 + 4.0 * (units_x + units_w)) + 7 * units_x + 3 * units_w;
+  costs.chunk += if_it(problem.dtype == DType::f32, 6.0 * (units_x + units_w));
+  costs.item = warps * (3.3 * shape.sums + 2.7 * gathered * warps / shape.run);
+  costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
+  costs.part = warps * 38;
+  // The chunks of a warp come in a round trip to memory, together as many as are under way.
+  costs.waits = {.latency = 0, .chunk = 0.7 / config.stages, .instruction = 0.8, .item = 0.1, .launch = 1.2};
+  return costs;
+}
+
+const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
+  if (problem.ieee() || operand_of(problem.dtype).empty()) return kOtherArithmetic;
+  if (config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
+  if (!direct_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
+  return nullptr;
+}
+
+}  // namespace
+
+const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
+                                    .axes = {.tile_n = {8, 16, 32, 64},
+                                             .tile_out = {0},
+                                             .stages = {1, 2},
+                                             .warps = {1, 2, 4, 8, 16},
+                                             .split = {1, 2, 4},
+                                             .tiles = {{1, 1}},
+                                             .table = {TableForm::global},
+                                             .operand_a = {OperandA::x, OperandA::w}},
+                                    .rejection = rejection,
+                                    .default_axes = {.tile_n = {8, 16, 32, 64},
+                                                     .tile_out = {0},
+                                                     .stages = {1, 2},
+                                                     .warps = {2, 4, 8},
+                                                     .split = {1, 2, 4},
+                                                     .tiles = {{1, 1}},
+                                                     .table = {TableForm::global},
+                                                     .operand_a = {OperandA::x, OperandA::w}}},
+                                   loop_costs,
+                                   has_registers};
+
+}  // namespace sparsekiln::cuda

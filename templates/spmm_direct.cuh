@@ -1,0 +1,77 @@
+#pragma once
+
+#include "load_direct.cuh"
+#include "output.cuh"
+#include "product.cuh"
+#include "spmm.cuh"
+#include "warp_sums.cuh"
+
+// SpMM for small batches on tensor cores, y = x · Wᵀ, accumulated in float32, without shared memory or a
+// barrier in the main loop: a warp loads fragments of both operands from global memory into the registers in
+// which they are multiplied. Many warps hide what each of them waits for.
+//
+// Order of summation: each warp adds its chunks in ascending order, each in the order of the hardware. Then
+// the warps are added in ascending order, and then the parts of a split row.
+
+namespace sparsekiln {
+
+/// The accumulators of one warp, of chunks in registers.
+template <class Config>
+struct DirectTile : WarpSums<Config, DirectOperands<Config>> {
+  using Sums = WarpSums<Config, DirectOperands<Config>>;
+  using Product = typename Config::Product;
+  using Sums::accumulators;
+  using Sums::kA;
+  using Sums::kB;
+  using Sums::kWeightA;
+
+  /// A chunk is two k-steps: words 0 and 1 of each lane belong to the first, words 2 and 3 to the second.
+  template <class Chunk>
+  __device__ __forceinline__ void multiply(const Chunk& chunk, int) {
+    uint4 b[kB];
+#pragma unroll
+    for (int j = 0; j < kB; ++j) b[j] = converted(kWeightA ? chunk.x(j) : chunk.w(j));
+#pragma unroll
+    for (int i = 0; i < kA; ++i) {
+      const uint4 upper = converted(kWeightA ? chunk.w(2 * i) : chunk.x(2 * i));
+      const uint4 lower = converted(kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1));
+      const unsigned first[4] = {upper.x, lower.x, upper.y, lower.y};
+      const unsigned second[4] = {upper.z, lower.z, upper.w, lower.w};
+#pragma unroll
+      for (int j = 0; j < kB; ++j) {
+        const unsigned first_b[2] = {b[j].x, b[j].y};
+        const unsigned second_b[2] = {b[j].z, b[j].w};
+        Product::mma(accumulators[i][j], first, first_b);
+        Product::mma(accumulators[i][j], second, second_b);
+      }
+    }
+  }
+
+ private:
+  __device__ static __forceinline__ uint4 converted(const uint4& words) {
+    return make_uint4(Product::convert(words.x), Product::convert(words.y), Product::convert(words.z),
+                      Product::convert(words.w));
+  }
+};
+
+/// The operands are taken in turns.
+template <class Config>
+struct ChunksHeld<DirectOperands<Config>> {
+  enum : int { kHeld = Config::stages };
+};
+
+/// Config names block_in, stages (chunks of a warp under way, 1 or 2), warps, shared_bytes (dynamic shared
+/// memory of a CTA), run (consecutive outputs that a thread stores), weight_a (the rows of W are A), the
+/// Product, and what `spmm` needs.
+template <class Config>
+__device__ __forceinline__ void spmm_direct(const typename Config::Element* x,
+                                            const typename Config::Element* w,
+                                            typename Config::Output::Element* y, void* workspace, int n,
+                                            long long x_stride, long long y_stride,
+                                            const EpilogueArguments<Config>& epilogue,
+                                            typename Config::Table table) {
+  spmm<Config, DirectOperands<Config>, DirectTile<Config>>(x, w, y, workspace, n, x_stride, y_stride,
+                                                           epilogue, table);
+}
+
+}  // namespace sparsekiln
