@@ -12,11 +12,7 @@ extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma;
 namespace {
 
 constexpr std::array kSpmmFamilies{
-    &kSpmmSimt,
-    &kSpmmMma,
-    &kSpmmStream,
-    &kSpmmWgmma,
-    &kSpmmDirect,
+    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmDirect,
 };
 constexpr std::array kSddmmFamilies{
     &kSddmmSimt,
