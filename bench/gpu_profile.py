@@ -30,7 +30,7 @@ from workloads import Workload, chosen
 
 _PROGRAM = "ncu"
 _OPTIONS = ["--csv", "--set", "detailed", "--clock-control", "none", "--kernel-name", "regex:^sparsekiln", "--launch-count", "1", "--kill", "yes"]
-_FOLDERS = ("/usr/local/cuda/bin", "/opt/cuda/bin")  # where a toolkit has it, if PATH does not
+_FOLDERS = ("/usr/local/cuda/bin",)  # where a toolkit has it, if PATH does not
 _FORBIDDEN = "ERR_NVGPUCTRPERM"
 _SECONDS = 60  # of a workload
 _END = 0.95  # of the minutes
