@@ -8,7 +8,7 @@
 namespace sparsekiln {
 namespace ptx {
 
-/// Loads 16 bytes of what no kernel writes meanwhile and nobody reads again, where `wanted`. It is
+/// Loads 16 bytes of what no kernel writes meanwhile and is not read again, where `wanted`. It is
 /// predicated: a branch would have all loads in flight awaited together (ld.global, PTX ISA, "Data Movement:
 /// ld").
 template <long long kBytes>

@@ -27,8 +27,8 @@ std::int32_t sums_of(const Spmm& problem, const Config& config) {
   return problem.block.out * config.tile_n / 32;
 }
 
-/// Of a thread, as NVRTC 13 gives them: a chunk's addresses are more where its lanes read several blocks, and
-/// words that are rounded have registers of their own.
+/// An estimate for one thread, near to what NVRTC 13 gives it: a chunk's addresses are more where its lanes
+/// read several blocks, and words that are rounded have registers of their own.
 std::int32_t registers_of(const Spmm& problem, const Config& config) {
   const std::int32_t words = (config.tile_n + problem.block.out) / 2;
   const bool several =
