@@ -96,11 +96,15 @@ Config default_config(const Problem& problem, const Target& target, std::int64_t
 }
 
 std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target, const Config& config) {
-  const LoopCosts costs = loop_costs(problem, target, config);
-  const std::int32_t room = resident(target, costs);
+  const SpmmTuning& tuning = *find_family(problem, config.variant)->tuning;
+  const std::int32_t room = resident(target, loop_costs(problem, target, config));
   std::vector<std::int32_t> splits;
-  for (const std::int32_t split : find_family(problem, config.variant)->tuning->axes.split)
-    if (split <= std::max(room, 1)) splits.push_back(split);
+  for (const std::int32_t split : tuning.axes.split) {
+    Config tried = config;
+    tried.split = split;
+    if (split <= room && tuning.rejection(problem, target, tried) == nullptr) splits.push_back(split);
+  }
+  if (splits.empty()) splits.push_back(1);
   return splits;
 }
 

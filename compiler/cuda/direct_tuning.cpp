@@ -40,9 +40,14 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   return costs;
 }
 
+/// Warps of a multiprocessor, of all its CTAs: with fewer nothing is known of such kernels.
+constexpr std::int32_t kLeastWarps = 12;
+
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
   if (problem.ieee() || operand_of(problem.dtype).empty()) return kOtherArithmetic;
   if (config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
+  if (config.warps * config.split < kLeastWarps)
+    return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
   if (!direct_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
   return nullptr;
 }
@@ -53,7 +58,7 @@ const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
                                     .axes = {.tile_n = {8, 16, 32, 64},
                                              .tile_out = {0},
                                              .stages = {1, 2},
-                                             .warps = {1, 2, 4, 8, 16},
+                                             .warps = {4, 8, 16},
                                              .split = {1, 2, 4},
                                              .tiles = {{1, 1}},
                                              .table = {TableForm::global},
@@ -62,7 +67,7 @@ const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
                                     .default_axes = {.tile_n = {8, 16, 32, 64},
                                                      .tile_out = {0},
                                                      .stages = {1, 2},
-                                                     .warps = {2, 4, 8},
+                                                     .warps = {4, 8, 16},
                                                      .split = {1, 2, 4},
                                                      .tiles = {{1, 1}},
                                                      .table = {TableForm::global},
