@@ -104,7 +104,7 @@ std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target, c
     tried.split = split;
     if (split <= room && tuning.rejection(problem, target, tried) == nullptr) splits.push_back(split);
   }
-  if (splits.empty()) splits.push_back(1);
+  if (splits.empty()) splits.push_back(std::max(config.split, 1));
   return splits;
 }
 

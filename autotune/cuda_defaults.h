@@ -18,7 +18,8 @@ namespace sparsekiln::cuda {
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
 
 /// Numbers for Config::split of a product: those that its family offers (SearchAxes::split) and does not
-/// reject, as far as a multiprocessor holds as many CTAs of the config; 1 where there are none.
+/// reject, as far as a multiprocessor holds as many CTAs of the config; that of the config, or 1, where there
+/// are none.
 [[nodiscard]] std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target,
                                                   const Config& config);
 

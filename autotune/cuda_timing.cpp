@@ -96,7 +96,9 @@ double step_us(const Spmm& problem, const Target& target, const LoopCosts& costs
   const double products = static_cast<double>(costs.chunk_products);
   const double multiplied = static_cast<double>(costs.chunk_fmas) / figures.lanes +
                             products * cycles_of_product(problem, target, costs, figures);
-  return chunks * std::max(costs.waits.chunk + issue_us(costs, costs.chunk + costs.load + products, figures),
+  // As many of a CTA's warps wait at the same time as have chunks of their own.
+  const double wait = costs.waits.chunk / (costs.chunk_per_warp ? costs.threads / 32.0 : 1);
+  return chunks * std::max(wait + issue_us(costs, costs.chunk + costs.load + products, figures),
                            multiplied * 1e-3 / figures.clock_ghz);
 }
 

@@ -30,7 +30,9 @@ namespace {
 
 /// Whether tables in constant memory would serve: the lanes of a warp with chunks of its own read different
 /// steps at once, which constant memory gives one after the other.
-bool suits_constants(const RangedConfig& range) { return range.config.variant != Variant::stream; }
+bool suits_constants(const RangedConfig& range) {
+  return range.config.variant != Variant::stream && range.config.variant != Variant::direct;
+}
 
 /// The tables of all entries of a module share its constant memory.
 void choose_tables(Plan& plan, const Spmm& problem, const Target& target) {

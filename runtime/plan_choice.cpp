@@ -8,6 +8,7 @@
 #include <sparsekiln/error.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/build.h"
 #include "compiler/plan.h"
 #include "runtime/environment.h"
 #include "runtime/prebuilt.h"
@@ -56,8 +57,10 @@ Plan pinned_plan(const BuildJob& job, const Config& config, Specialization speci
   if (specialization != Specialization::baked) asked.table = TableForm::attached;
   Plan plan = pinned(asked, job.problem, job.target);
   if (specialization != Specialization::tiered) return plan;
+  // What the compiler will refuse has no price.
+  if (ConfigCheck(job.problem, job.target).refusal(asked).empty())
+    plan = at_layout(std::move(plan), job.problem, job.target);
   if (config.table == TableForm::attached) return with_baked_tables(std::move(plan), job.problem, job.target);
-  plan = at_layout(std::move(plan), job.problem, job.target);
   plan.front().config.table = config.table;
   return plan;
 }

@@ -1,5 +1,6 @@
 #include "compiler/cuda/direct_shape.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 
@@ -47,15 +48,17 @@ std::int64_t most_shared_bytes(const Target& target) {
   return multiprocessor(target).shared_per_cta - kDirectStaticShared;
 }
 
-bool has_registers_for(const Spmm& problem, const Config& config) {
+/// For so many CTAs of a multiprocessor.
+bool has_registers_for(const Spmm& problem, const Config& config, std::int32_t ctas) {
   const std::int32_t registers = registers_of(problem, config);
-  return registers <= kMostThreadRegisters && registers * 32 * config.warps <= kRegisterFile;
+  return registers <= kMostThreadRegisters && registers * 32 * config.warps * ctas <= kRegisterFile;
 }
 
 }  // namespace
 
 bool direct_fits(const Spmm& problem, const Target& target, const Config& config) {
-  return has_registers_for(problem, config) && shared_bytes_of(problem, config) <= most_shared_bytes(target);
+  return has_registers_for(problem, config, std::max(config.split, 1)) &&
+         shared_bytes_of(problem, config) <= most_shared_bytes(target);
 }
 
 DirectShape direct_shape(const Spmm& problem, const Target& target, const Config& config) {
@@ -83,7 +86,7 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
   shape.registers = registers_of(problem, config);
-  if (!has_registers_for(problem, config))
+  if (!has_registers_for(problem, config, 1))
     refuse(config,
            fmt::format("a thread would hold {} sums and {} words of operands, more than the registers "
                        "of {} threads hold; fewer warps, stages=1 or a smaller tile_n would work",

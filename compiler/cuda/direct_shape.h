@@ -27,7 +27,8 @@ struct DirectShape {
   std::int64_t shared_bytes = 0;  ///< dynamic
 };
 
-/// Whether a CTA has the registers and the shared memory.
+/// Whether the CTAs that a multiprocessor is given (Config::split) have the registers, and one the shared
+/// memory.
 [[nodiscard]] bool direct_fits(const Spmm& problem, const Target& target, const Config& config);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.

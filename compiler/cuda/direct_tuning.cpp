@@ -48,7 +48,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   if (config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
   if (config.warps * config.split < kLeastWarps)
     return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
-  if (!direct_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
+  if (!direct_fits(problem, target, config)) return "CTAs have neither the registers nor the shared memory";
   return nullptr;
 }
 

@@ -50,7 +50,7 @@ std::int64_t most_shared_bytes(const Target& target) {
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
-  constexpr std::int32_t kPadding = 4;  // floats after each row of sums, as templates/spmm_stream.cuh has it
+  constexpr std::int32_t kPadding = 4;  // floats after each row of sums, as templates/warp_sums.cuh has it
   const std::int64_t stage = std::int64_t{kStreamChunkBytes} * (config.tile_n + problem.block.out);
   const std::int64_t sums = std::int64_t{4} * config.tile_n * (problem.block.out + kPadding);
   return config.warps * (config.stages * stage + sums);

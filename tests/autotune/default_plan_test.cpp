@@ -248,6 +248,16 @@ TEST_CASE("what a pinned attached config says stays, and only what it leaves is 
                        doctest::Contains("derived where tables are attached"), Error);
 }
 
+TEST_CASE("tables whose steps lanes read side by side are never in constant memory") {
+  const Target target = Target::parse("h100");
+  for (const std::int64_t n : {1, 16, 64}) {
+    const Config config =
+        choose_plan(problem_of(patterns::random(40, 40, 0.1, 3), {32, 32}, n), target).front().config;
+    if (config.variant == Variant::stream || config.variant == Variant::direct)
+      CHECK(config.table == TableForm::global);
+  }
+}
+
 TEST_CASE("a baked plan keeps the form that it has") {
   const Target target = Target::parse("h100");
   const Problem problem = problem_of(patterns::random(2, 2, 0.5, 1), {32, 32}, 8);

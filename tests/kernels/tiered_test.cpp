@@ -74,6 +74,15 @@ TEST_CASE("a tiered kernel with a pinned config has one workspace, whatever the 
   }
 }
 
+TEST_CASE("a pinned config that no kernel has is refused of tiered kernels, too") {
+  if (Suite::current().on_cpu()) return;
+  Options options = tiered_options(64, "refused");
+  for (const char* const config : {"vector tile_n=8", "mma tile_n=32 stages=2 warps=2 cluster=0"}) {
+    options.config = parse_config(config);
+    CHECK_THROWS_AS((void)compile(patterns::random(4, 4, 0.5, 1), options), Error);
+  }
+}
+
 TEST_CASE("if the baked kernel is in the store, compile returns it at once") {
   const Layout layout = patterns::random(5, 7, 0.5, 1);
   const Options options = tiered_options(9, "in-store");

@@ -108,5 +108,25 @@ TEST_CASE(
       }
 }
 
+TEST_CASE("direct kernels of sixteen warps, which have half of the registers, do not spill" * need_nvrtc()) {
+  struct Case {
+    Types types;
+    std::int32_t side;
+    Config config;
+  };
+  for (const auto& [types, side, config] : {Case{kHalf, 16, direct_config(64, OperandA::x, 1, 16)},
+                                            Case{kHalf, 64, direct_config(16, OperandA::x, 1, 16)},
+                                            Case{kTf32, 32, direct_config(8, OperandA::w, 2, 16)}}) {
+    const Problem problem = mma_problem({side, side}, 64, types);
+    const Plan plan{{64, config}};
+    const Source source = emit_plan(problem, kHopper, plan);
+    const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(kHopper, plan));
+    const Resources resources =
+        read_resources(output.cubin, source.entries.front().passes.front(), output.log);
+    CAPTURE(to_string(config));
+    CHECK(resources.spill_load_bytes + resources.spill_store_bytes + resources.stack_bytes == 0);
+  }
+}
+
 }  // namespace
 }  // namespace sparsekiln::cuda
