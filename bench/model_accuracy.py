@@ -96,7 +96,7 @@ def main() -> None:
     if options.measured:
         found = measured_configs.rank(options.build.resolve(), options.measured, options.target)
         text = measured_configs.table(found)
-        print(json.dumps(found, indent=1) if options.json else text)
+        print("[\n" + ",\n".join(map(json.dumps, found)) + "\n]" if options.json else text)
         if options.write:
             publish.write(options.write, text, __file__)
         return

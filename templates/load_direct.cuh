@@ -9,7 +9,7 @@ namespace sparsekiln {
 namespace ptx {
 
 /// Loads 16 bytes of what no kernel writes meanwhile and is not read again, where `wanted` (PTX ISA, "Data
-/// Movement: ld.global.nc"). It is predicated: behind a branch ptxas awaits all loads in flight together.
+/// Movement: ld.global.nc"). It is predicated: after a branch ptxas awaits all loads in flight together.
 template <long long kBytes>
 __device__ __forceinline__ void load_once(uint4& value, const char* global, bool wanted) {
   asm volatile(
