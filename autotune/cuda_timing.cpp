@@ -19,7 +19,6 @@
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int32_t kRegisterFile = 65536;
 /// The share of the shorter times that adds to the longest one: resources are not in use at the same time
 /// throughout. For a kernel with one stage, whose CTAs either wait or multiply, it is half (an estimate).
 constexpr double kOverlapLost = 0.2;

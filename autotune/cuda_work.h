@@ -54,8 +54,8 @@ struct Work {
 [[nodiscard]] SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// The work of a schedule from make_schedule. Exact in bytes and products where no block row or column is
-/// cut, no block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory; or in
-/// global memory, and neither is the variant stream nor are rows merged.
+/// cut, no block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory. Where they
+/// are in global memory: if also no rows are merged and warps share chunks (not CtaCosts::chunk_per_warp).
 [[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
                            const Schedule& schedule, std::int64_t n);
 
@@ -63,10 +63,10 @@ struct Work {
 [[nodiscard]] Work work_of(const Sddmm& gradient, const Target& target, const Config& config,
                            const BlockRuns& schedule, std::int64_t n);
 
-/// The same for callers without a schedule. Equal to work_of where rows = merge = cluster_rows = 1, but for
-/// `largest`, in O(block rows). Where rows are put together, a schedule is made if the layout is small
-/// (RowShares::are_scheduled); else it is what is expected of rows whose columns are drawn at random. For
-/// more than 2048 block rows from LayoutStatistics alone.
+/// The work for callers that have no schedule, in O(block rows). Where a config puts no rows together (rows,
+/// merge and cluster_rows are 1) it is what work_of says, but for `largest`. Where rows are put together, a
+/// schedule is made if the layout is small (RowShares::are_scheduled); else it is what is expected of rows
+/// whose columns are drawn at random. For more than 2048 block rows from LayoutStatistics alone.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);

@@ -17,6 +17,7 @@
 #include "autotune/batch_ranges.h"
 #include "autotune/cpu_defaults.h"
 #include "autotune/cuda_defaults.h"
+#include "autotune/cuda_work.h"
 #include "autotune/prediction.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
@@ -30,19 +31,20 @@ namespace {
 
 /// Whether tables in constant memory would serve: the lanes of a warp with chunks of its own read different
 /// steps at once, which constant memory gives one after the other.
-bool suits_constants(const RangedConfig& range) {
-  return range.config.variant != Variant::stream && range.config.variant != Variant::direct;
+bool suits_constants(const Spmm& problem, const Target& target, const Config& config) {
+  return !cuda::loop_costs(problem, target, config).chunk_per_warp;
 }
 
 /// The tables of all entries of a module share its constant memory.
 void choose_tables(Plan& plan, const Spmm& problem, const Target& target) {
   std::int64_t bytes = 0;
   for (const RangedConfig& range : plan)
-    if (suits_constants(range))
+    if (suits_constants(problem, target, range.config))
       bytes += cuda::table_bound(problem, range.config, cuda::chunk_shape(problem, target, range.config),
                                  std::int64_t{target.workers} * range.config.split);
   const TableForm form = bytes <= cuda::kConstantTableLimit ? TableForm::constant : TableForm::global;
-  for (RangedConfig& range : plan) range.config.table = suits_constants(range) ? form : TableForm::global;
+  for (RangedConfig& range : plan)
+    range.config.table = suits_constants(problem, target, range.config) ? form : TableForm::global;
 }
 
 void choose_tables(Plan& plan, const Sddmm& gradient, const Target&) {

@@ -43,9 +43,6 @@ struct Case {
 /// Each chunk of at most four blocks has its own code, of which the compiler takes eight.
 constexpr std::int64_t kUnrolledBlocks = 32;
 
-/// Batch rows for which variant direct is made: it reads the weight again for each tile.
-constexpr std::int64_t kMostDirect = 128;
-
 struct Constraint {
   bool (*holds)(const Case&);
   const char* reason;
@@ -65,8 +62,6 @@ constexpr std::array kBeforeFamily = {
                  return !is_product(one) || one.config.tile_n <= std::max<std::int64_t>(2 * rows - 1, 16);
                },
                "the tile has at least twice as many batch rows as the batch"},
-    Constraint{[](const Case& one) { return one.config.variant != Variant::direct || one.n <= kMostDirect; },
-               "variant direct is for small batches: it reads the weight again for each tile"},
     Constraint{[](const Case& one) {
                  return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
                         8 * std::int64_t{one.config.tile_n} >= one.n;
@@ -165,6 +160,7 @@ class RefusalOfEach {
 template <class Computed>
 const char* rejection(const FamilyTuning<Computed>& tuning, const Computed& computed, const Case& one) {
   if (const char* const reason = broken(kBeforeFamily, one)) return reason;
+  if (one.n > tuning.most_batch) return "its variant is for smaller batches";
   if (const char* const reason = tuning.rejection(computed, one.target, one.config)) return reason;
   return broken(kAfterFamily, one);
 }

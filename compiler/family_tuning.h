@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
@@ -49,6 +50,8 @@ struct FamilyTuning {
   /// Those among which the cost model chooses where nothing was measured: few, since every compile of a new
   /// problem prices them all. The cpu's defaults are rules (autotune/cpu_defaults).
   SearchAxes default_axes = {};
+  /// Entries of the largest batch that its kernels are worth a try for.
+  std::int64_t most_batch = std::numeric_limits<std::int64_t>::max();
 };
 
 /// For families that reject nothing.

@@ -18,8 +18,8 @@ __device__ __forceinline__ void load_once(uint4& value, const char* global, bool
       : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
       : "l"(global), "n"(kBytes), "r"(static_cast<int>(wanted)));
 }
-/// The same of what the launch before may have written, and other warps read as well.
-__device__ __forceinline__ void load_shared_by_warps(uint4& value, const char* global, bool wanted) {
+/// Loads 16 bytes that an earlier launch may have written, and that other warps read as well, where `wanted`.
+__device__ __forceinline__ void load_cached(uint4& value, const char* global, bool wanted) {
   asm volatile(
       "{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
       : "+r"(value.x), "+r"(value.y), "+r"(value.z), "+r"(value.w)
@@ -113,7 +113,7 @@ struct DirectOperands {
 #pragma unroll
     for (int unit = 0; unit < kUnitsX; ++unit) {
       if constexpr (kBlocks > 1) x[kWhich][unit] = make_uint4(0, 0, 0, 0);
-      ptx::load_shared_by_warps(x[kWhich][unit], from_x + unit * x_unit, present && 8 * unit < valid);
+      ptx::load_cached(x[kWhich][unit], from_x + unit * x_unit, present && 8 * unit < valid);
     }
     feed.advance();
   }

@@ -11,12 +11,6 @@
 
 namespace sparsekiln::cuda {
 
-/// Shared memory beside that in which warps add their sums, static: the flag of the combine, and what aligns
-/// the rest.
-inline constexpr std::int64_t kDirectStaticShared = 128;
-/// Bytes of each row of x and W in a chunk.
-inline constexpr std::int32_t kDirectChunkBytes = 64;
-
 /// The numbers of templates/spmm_direct.cuh that follow from a config.
 struct DirectShape {
   std::int32_t threads = 0;       ///< a CTA

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/cuda/direct_shape.h"
+#include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/types.h"
 
 // No GPU has run these kernels. Their waits were chosen by what an H100 took for kernels of the same
@@ -24,7 +25,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.threads = shape.threads;
   costs.chunk_per_warp = true;
   costs.registers = std::min(kMostRegisters, shape.registers);
-  costs.shared_bytes = shape.shared_bytes + kDirectStaticShared;
+  costs.shared_bytes = shape.shared_bytes + kWarpStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{2} * tiles * halves(target, problem.dtype);
   costs.begin = warps * (150 + config.stages * (7.0 * units_x + 3.0 * units_w));
@@ -52,26 +53,24 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   return nullptr;
 }
 
+/// Few enough to choose a default among them.
+constexpr SearchAxes kAxes{.tile_n = {8, 16, 32, 64},
+                           .tile_out = {0},
+                           .stages = {1, 2},
+                           .warps = {4, 8, 16},
+                           .split = {1, 2, 4},
+                           .tiles = {{1, 1}},
+                           .table = {TableForm::global},
+                           .operand_a = {OperandA::x, OperandA::w}};
+
 }  // namespace
 
+// For each tile of batch rows the weight is read again.
 const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
-                                    .axes = {.tile_n = {8, 16, 32, 64},
-                                             .tile_out = {0},
-                                             .stages = {1, 2},
-                                             .warps = {4, 8, 16},
-                                             .split = {1, 2, 4},
-                                             .tiles = {{1, 1}},
-                                             .table = {TableForm::global},
-                                             .operand_a = {OperandA::x, OperandA::w}},
+                                    .axes = kAxes,
                                     .rejection = rejection,
-                                    .default_axes = {.tile_n = {8, 16, 32, 64},
-                                                     .tile_out = {0},
-                                                     .stages = {1, 2},
-                                                     .warps = {4, 8, 16},
-                                                     .split = {1, 2, 4},
-                                                     .tiles = {{1, 1}},
-                                                     .table = {TableForm::global},
-                                                     .operand_a = {OperandA::x, OperandA::w}}},
+                                    .default_axes = kAxes,
+                                    .most_batch = 128},
                                    loop_costs,
                                    has_registers};
 

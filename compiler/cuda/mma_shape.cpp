@@ -16,9 +16,8 @@ constexpr std::int32_t kColumnsB = 8;  ///< of the same tile
 constexpr std::int32_t kMostTileN = 256;
 constexpr std::int32_t kMostWarps = 16;
 constexpr std::int32_t kMostStages = 8;
-constexpr std::int32_t kLargestChunk = 8;  ///< units: a row of 128 bytes, all banks once
-constexpr std::int32_t kMostBlocks = 4;    ///< of a chunk: the last one of a row is filled up with zeros
-constexpr std::int32_t kRegisterFile = 65536;
+constexpr std::int32_t kLargestChunk = 8;     ///< units: a row of 128 bytes, all banks once
+constexpr std::int32_t kMostBlocks = 4;       ///< of a chunk: the last one of a row is filled up with zeros
 constexpr std::int32_t kMostRegisters = 255;  ///< a thread
 constexpr std::int32_t kOtherRegisters = 56;  ///< a thread, besides sums and fragments
 /// The same where a chunk passes through registers, besides those: the addresses of its copies take

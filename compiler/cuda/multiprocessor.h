@@ -16,6 +16,10 @@ struct Multiprocessor {
   std::int32_t ctas = 0;
 };
 
+/// Registers of a multiprocessor, and of a CTA at most: the same in all architectures that have kernels here
+/// (the same table).
+inline constexpr std::int32_t kRegisterFile = 65536;
+
 /// The limits of the target's architecture: CUDA C++ Programming Guide 13.0, "Technical Specifications per
 /// Compute Capability" and, for what is reserved, "Shared Memory" of 8.x; the unit is that of the toolkit's
 /// cuda_occupancy.h. An architecture that is not there gets the limits of the next older one.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/cuda/multiprocessor.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/tables.h"
 
@@ -13,9 +14,8 @@ namespace {
 
 constexpr std::int32_t kLargestChunk = 32;
 constexpr std::int32_t kSmallestChunk = 8;
-constexpr std::int32_t kPadding = 4;           ///< floats after each shared row, see TileCopy
-constexpr std::int32_t kRegisterFile = 65536;  ///< of a multiprocessor, and of a CTA at most
-constexpr std::int32_t kOtherRegisters = 40;   ///< a thread, besides sums: addresses, operands, counters
+constexpr std::int32_t kPadding = 4;          ///< floats after each shared row, see TileCopy
+constexpr std::int32_t kOtherRegisters = 40;  ///< a thread, besides sums: addresses, operands, counters
 /// The most quads of a chunk that a thread holds in registers, where there is no asynchronous copy: with
 /// their addresses, more of them spill (ptxas 13.0).
 constexpr std::int32_t kMostHeldQuads = 12;

@@ -11,9 +11,6 @@
 
 namespace sparsekiln::cuda {
 
-/// Shared memory beside that of the stages, static: the flag of the combine, and what aligns the rest.
-inline constexpr std::int64_t kStreamStaticShared = 128;
-
 /// The numbers of templates/spmm_stream.cuh that follow from a config.
 struct StreamShape {
   std::int32_t threads = 0;       ///< a CTA
@@ -26,8 +23,6 @@ struct StreamShape {
 };
 
 inline constexpr std::int32_t kMostStreamStages = 8;
-/// Bytes of each row of x and W in one stage of a warp.
-inline constexpr std::int32_t kStreamChunkBytes = 64;
 /// What a thread of any architecture may have.
 inline constexpr std::int32_t kMostThreadRegisters = 255;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/stream_shape.h"
 #include "compiler/cuda/types.h"
 
@@ -21,12 +22,12 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.threads = shape.threads;
   costs.chunk_per_warp = true;
   costs.registers = std::min(kMostRegisters, stream_registers(problem, target, config));
-  costs.shared_bytes = shape.shared_bytes + kStreamStaticShared;
+  costs.shared_bytes = shape.shared_bytes + kWarpStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = shape.tensor_cores ? std::int64_t{2} * tiles * halves(target, problem.dtype) : 0;
   if (!shape.tensor_cores)
-    costs.chunk_fmas = std::int64_t{kStreamChunkBytes / 4} * problem.block.out * config.tile_n;
-  costs.chunk_shared_bytes = std::int64_t{2} * kStreamChunkBytes * (config.tile_n + problem.block.out);
+    costs.chunk_fmas = std::int64_t{kWarpChunkBytes / 4} * problem.block.out * config.tile_n;
+  costs.chunk_shared_bytes = std::int64_t{2} * kWarpChunkBytes * (config.tile_n + problem.block.out);
   costs.begin = warps * (123 + 0.7 * (config.stages - 1) * (units_x + units_w));
   // A warp has a chunk of its own.
   costs.chunk = 34.5 + if_it(shape.chunk.blocks > 1, 10) + 10 * units_x + 3.6 * units_w;
