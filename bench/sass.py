@@ -6,7 +6,7 @@ tensor-core instructions (FFMA where there are none), without what branches skip
 Where no loop multiplies, because the kernel is unrolled, it counts the whole kernel. Beside them: registers, spills and shared
 memory of the kernel, and the cost model's time of the default with what bounds it, over the roofline bound.
 
-For sm_90 also kernels of wgmma, which is never a default: how many products are queued together, what instructions lie between
+For sm_90 also kernels of wgmma: how many products are queued together, what instructions lie between
 them, and what ptxas said of them (C75xx: it waits for products that the kernel wants to be asynchronous).
 
 nvdisasm is needed: of a CUDA toolkit, of PyPI's triton in the Python that runs this, or given with --nvdisasm. Exit status:

@@ -64,7 +64,7 @@ class OnTheCpu(unittest.TestCase):
     def measure(self, case, **more):
         return gpu_layer_contest.measure(gpu_contest.CpuClock(), case, 2, more.get("left_out", {}), lambda name: None)
 
-    def test_each_kind_of_layer_is_right_and_timed_before_and_after_it_is_baked(self):
+    def test_each_kind_of_layer_is_right_and_timed_in_both_forms(self):
         for case in layer_cases.SHORT:
             with self.subTest(case=case.title):
                 found = self.measure(case)
