@@ -51,7 +51,7 @@ struct DirectOperands {
     kUnitsW = Config::block_out / 8,
     kWarpBytes = 0,  ///< of shared memory
   };
-  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride>;
+  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride, kRowBytes, kBlockBytes>;
 
   /// One of the chunks under way, as the items of a worker take it.
   template <int kWhich>
@@ -80,13 +80,8 @@ struct DirectOperands {
         x_unit(ptx::kept(8 * from.x_stride * kElementBytes)),
         valid(from.valid - row),
         feed(table, worker, static_cast<int>(threadIdx.x % 4 / kBlockLanes), first()) {
-#pragma unroll
-    for (int which = 0; which < kHeld; ++which) {
-#pragma unroll
-      for (int unit = 0; unit < kUnitsX; ++unit) x[which][unit] = make_uint4(0, 0, 0, 0);
-#pragma unroll
-      for (int unit = 0; unit < kUnitsW; ++unit) w[which][unit] = make_uint4(0, 0, 0, 0);
-    }
+    clear<0>();
+    clear<kHeld - 1>();
     load<0>();
     if constexpr (kHeld > 1) load<1>();
   }
@@ -96,35 +91,41 @@ struct DirectOperands {
   __device__ __forceinline__ Chunk<kWhich> chunk() {
     return {*this};
   }
-  /// Begins to load the next chunk of the feed.
+  /// Begins to load the next chunk of the feed, whose steps must be held.
   template <int kWhich>
   __device__ __forceinline__ void load() {
     static_assert(kWhich < kHeld);
-    const bool any = !feed.done();
-    const Step step = feed.step();
-    const bool present = any && (kBlocks == 1 || step.present());
-    const char* from_x = x_row + static_cast<long long>(step.column()) * kRowBytes;
-    const char* from_w = w_row + static_cast<long long>(feed.block()) * kBlockBytes;
-    if constexpr (kRowBytes > 64) {
-      from_x += step.segment() * 64;
-      from_w += step.segment() * 64;
-    }
-    load_w<kWhich, 0>(from_w, present);
+    const ChunkPlace chunk = feed.place();
+    const char* from_x = chunk.in_x(x_row);
+    // Few chunks lack blocks: those at the ends of items.
+    if (kBlocks > 1 && __any_sync(0xffffffff, !chunk.present())) clear<kWhich>();
+    load_w<kWhich, 0>(chunk.in_w(w_row), chunk.present());
 #pragma unroll
     for (int unit = 0; unit < kUnitsX; ++unit) {
-      if constexpr (kBlocks > 1) x[kWhich][unit] = make_uint4(0, 0, 0, 0);
-      ptx::load_cached(x[kWhich][unit], from_x + unit * x_unit, present && 8 * unit < valid);
+      ptx::load_cached(x[kWhich][unit], from_x, chunk.present() && (Config::full_tiles || 8 * unit < valid));
+      from_x += x_unit;
     }
-    feed.advance();
+    feed.pass();
+  }
+  /// Chunks that can be loaded before refill() must be called.
+  __device__ __forceinline__ int left() const { return feed.left(); }
+  __device__ __forceinline__ void refill() {
+    if (feed.at % 32 == 0) feed.refill();
   }
 
  private:
   __device__ static __forceinline__ int place_in_row() {
     return static_cast<int>(threadIdx.x % kBlockLanes) * 16;
   }
+  template <int kWhich>
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int unit = 0; unit < kUnitsX; ++unit) x[kWhich][unit] = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int unit = 0; unit < kUnitsW; ++unit) w[kWhich][unit] = make_uint4(0, 0, 0, 0);
+  }
   template <int kWhich, int kUnit>
   __device__ __forceinline__ void load_w(const char* from, bool present) {
-    if constexpr (kBlocks > 1) w[kWhich][kUnit] = make_uint4(0, 0, 0, 0);
     ptx::load_once<static_cast<long long>(kUnit) * 8 * kRowBytes>(w[kWhich][kUnit], from, present);
     if constexpr (kUnit + 1 < kUnitsW) load_w<kWhich, kUnit + 1>(from, present);
   }

@@ -9,49 +9,73 @@
 
 namespace sparsekiln {
 
+/// Where one of the blocks of a chunk is: 64 bytes of each of its rows, or all that they have.
+struct ChunkPlace {
+  unsigned input;   ///< from a row of x on, in bytes
+  unsigned weight;  ///< from the same row of the first block on, in units of 64 bytes; ~0: there is no block
+
+  __device__ __forceinline__ bool present() const { return weight != 0xffffffff; }
+  __device__ __forceinline__ const char* in_x(const char* row) const { return row + input; }
+  /// Must not be read where there is no block.
+  __device__ __forceinline__ const char* in_w(const char* row) const {
+    return row + static_cast<unsigned long long>(weight) * 64;
+  }
+};
+
 /// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
 /// The lanes read the steps of the next 32 / kBlocks chunks at once, as many chunks before the first of them
-/// is copied, and exchange them by shuffles.
-template <class Table, int kBlocks, int kStride>
+/// is copied, and exchange them by shuffles. A row of a block has kRowBytes.
+template <class Table, int kBlocks, int kStride, int kRowBytes, int kBlockBytes>
 struct WarpFeed {
   enum : int { kHeld = 32 / kBlocks };  ///< chunks whose steps are held
+  static_assert(kRowBytes % 16 == 0 && kBlockBytes % 64 == 0);
 
   const Table table;
   const int own;  ///< which of a chunk's blocks this lane copies
-  int chunk;      ///< the next chunk
+  int chunk;      ///< the first chunk that is held later
   const int end;
-  int at = 0;   ///< the position of that chunk among those held
-  uint2 held;   ///< the step that this lane holds
-  uint2 later;  ///< likewise, of the chunks after those
+  int at = 0;        ///< the next chunk's first step among those held, modulo 32
+  ChunkPlace held;   ///< what this lane holds
+  ChunkPlace later;  ///< likewise, of the chunks after those
 
   __device__ __forceinline__ WarpFeed(Table from, int worker, int own_block, int first)
       : table(from),
         own(own_block),
         chunk(from.worker(worker).chunk + first),
-        end(from.worker(worker + 1).chunk),
-        held(look(0)),
-        later(look(kHeld)) {}
-  __device__ __forceinline__ bool done() const { return chunk >= end; }
-  __device__ __forceinline__ Step step() const {
-    return {__shfl_sync(0xffffffff, held.x, at * kBlocks + own)};
+        end(from.worker(worker + 1).chunk) {
+    held = look();
+    chunk += kHeld * kStride;
+    later = look();
   }
-  __device__ __forceinline__ int block() const {
-    return static_cast<int>(__shfl_sync(0xffffffff, held.y, at * kBlocks + own));
+  /// Of the next chunk. Chunks after the last have no blocks.
+  __device__ __forceinline__ ChunkPlace place() const {
+    return {__shfl_sync(0xffffffff, held.input, at + own), __shfl_sync(0xffffffff, held.weight, at + own)};
+  }
+  __device__ __forceinline__ void pass() { at += kBlocks; }
+  /// Chunks until refill() must be called.
+  __device__ __forceinline__ int left() const { return (32 - at % 32) / kBlocks; }
+  /// To be called when as many chunks as are held have passed.
+  __device__ __forceinline__ void refill() {
+    chunk += kHeld * kStride;
+    held = later;
+    later = look();
   }
   __device__ __forceinline__ void advance() {
-    chunk += kStride;
-    if (++at < kHeld) return;
-    at = 0;
-    held = later;
-    later = look(kHeld);
+    pass();
+    if (at % 32 == 0) refill();
   }
 
  private:
-  /// Reads this lane's step of the chunks that start `ahead` positions further on. After the last chunk there
-  /// is one that can be read.
-  __device__ __forceinline__ uint2 look(int ahead) const {
+  /// Reads this lane's step of the next chunks.
+  __device__ __forceinline__ ChunkPlace look() const {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    return table.step(min(chunk + (ahead + lane / kBlocks) * kStride, end) * kBlocks + lane % kBlocks);
+    const int mine = chunk + lane / kBlocks * kStride;
+    if (mine >= end) return {0, 0xffffffff};
+    const uint2 entry = table.step(mine * kBlocks + lane % kBlocks);
+    const Step step{entry.x};
+    const unsigned segment = kRowBytes > 64 ? static_cast<unsigned>(step.segment()) : 0;
+    return {static_cast<unsigned>(step.column()) * kRowBytes + segment * 64,
+            step.present() ? entry.y * (kBlockBytes / 64) + segment : 0xffffffff};
   }
 };
 
@@ -84,7 +108,7 @@ struct WarpStages {
     kStageBytes = (kUnitsX + kUnitsW) * kUnitBytes,
     kWarpBytes = Config::stages * kStageBytes,
   };
-  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride>;
+  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride, kRowBytes, kBlockBytes>;
 
   const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< the row of a unit that this lane copies
   const unsigned first_stage = ptx::kept(warp_memory());
@@ -143,16 +167,12 @@ struct WarpStages {
   /// Queues the copies of the next chunk, or reads it into registers; put() completes the transfer to its
   /// stage.
   __device__ __forceinline__ void take() {
-    held_any = !feed.done();
+    const ChunkPlace chunk = feed.place();
+    held_any = kBlocks > 1 || chunk.present();
     if (held_any) {
-      const Step step = feed.step();
-      const bool present = kBlocks == 1 || step.present();
-      const char* from_x = x_row + static_cast<long long>(step.column()) * kRowBytes;
-      const char* from_w = w_row + static_cast<long long>(feed.block()) * kBlockBytes;
-      if constexpr (kRowBytes > 64) {
-        from_x += step.segment() * 64;
-        from_w += step.segment() * 64;
-      }
+      const char* const from_x = chunk.in_x(x_row);
+      const char* const from_w = chunk.in_w(w_row);
+      const bool present = kBlocks == 1 || chunk.present();
       const int batch_rows = present ? valid - row : 0;
       if constexpr (Config::async_copy) {
         const unsigned to = writing + threadIdx.x % 32 * 16;

@@ -55,7 +55,7 @@ struct ChunksHeld {
   enum : int { kHeld = 0 };
 };
 
-/// `compute` of operands that have one or two chunks in registers.
+/// `compute` of operands that have one or two chunks in registers, and indices of some more.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, Tile>& items, int chunk,
                                              int end, const Destination<Config>& to) {
@@ -67,24 +67,27 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
   for (;;) {
     items.finish_before(chunk, to);
     if (chunk >= end) break;
-    const int item_end = min(items.item_end, end);
+    const int of_item = (min(items.item_end, end) - chunk + kStride - 1) / kStride;
+    int count = min(of_item, operands.left());
+    chunk += count * kStride;
     if (kLast > 0 && begins_with_last) {
-      items.add(last, chunk);
-      chunk += kStride;
+      items.add(last, 0);
       begins_with_last = false;
+      --count;
     }
     if constexpr (kLast > 0) {
 #pragma unroll 1
-      for (; chunk + kStride < item_end; chunk += 2 * kStride) {
-        items.add(first, chunk);
-        items.add(last, chunk + kStride);
+      for (; count > 1; count -= 2) {
+        items.add(first, 0);
+        items.add(last, 0);
       }
     }
 #pragma unroll 1
-    for (; chunk < item_end; chunk += kStride) {
-      items.add(first, chunk);
+    for (; count > 0; --count) {
+      items.add(first, 0);
       begins_with_last = kLast > 0;
     }
+    operands.refill();
   }
 }
 

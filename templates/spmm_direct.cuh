@@ -28,29 +28,29 @@ struct DirectTile : WarpSums<Config, DirectOperands<Config>> {
   /// A chunk is two k-steps: words 0 and 1 of each lane belong to the first, words 2 and 3 to the second.
   template <class Chunk>
   __device__ __forceinline__ void multiply(const Chunk& chunk, int) {
-    uint4 b[kB];
-#pragma unroll
-    for (int j = 0; j < kB; ++j) b[j] = converted(kWeightA ? chunk.x(j) : chunk.w(j));
-#pragma unroll
-    for (int i = 0; i < kA; ++i) {
-      const uint4 upper = converted(kWeightA ? chunk.w(2 * i) : chunk.x(2 * i));
-      const uint4 lower = converted(kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1));
-      const unsigned first[4] = {upper.x, lower.x, upper.y, lower.y};
-      const unsigned second[4] = {upper.z, lower.z, upper.w, lower.w};
-#pragma unroll
-      for (int j = 0; j < kB; ++j) {
-        const unsigned first_b[2] = {b[j].x, b[j].y};
-        const unsigned second_b[2] = {b[j].z, b[j].w};
-        Product::mma(accumulators[i][j], first, first_b);
-        Product::mma(accumulators[i][j], second, second_b);
-      }
-    }
+    step<false>(chunk);
+    step<true>(chunk);
   }
 
  private:
-  __device__ static __forceinline__ uint4 converted(const uint4& words) {
-    return make_uint4(Product::convert(words.x), Product::convert(words.y), Product::convert(words.z),
-                      Product::convert(words.w));
+  template <bool kSecond, class Chunk>
+  __device__ __forceinline__ void step(const Chunk& chunk) {
+#pragma unroll
+    for (int i = 0; i < kA; ++i) {
+      const uint2 upper = words<kSecond>(kWeightA ? chunk.w(2 * i) : chunk.x(2 * i));
+      const uint2 lower = words<kSecond>(kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1));
+      const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
+#pragma unroll
+      for (int j = 0; j < kB; ++j) {
+        const uint2 column = words<kSecond>(kWeightA ? chunk.x(j) : chunk.w(j));
+        const unsigned b[2] = {column.x, column.y};
+        Product::mma(accumulators[i][j], a, b);
+      }
+    }
+  }
+  template <bool kSecond>
+  __device__ static __forceinline__ uint2 words(const uint4& all) {
+    return make_uint2(Product::convert(kSecond ? all.z : all.x), Product::convert(kSecond ? all.w : all.y));
   }
 };
 

@@ -22,6 +22,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   const DirectShape shape = direct_shape(problem, target, config);
   Instance instance;
   instance.threads = shape.threads;
+  instance.ctas = shape.ctas;
   instance.chunk = shape.chunk;
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
   Declarations& members = instance.declarations;

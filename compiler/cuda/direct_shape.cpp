@@ -15,20 +15,28 @@ namespace {
 constexpr std::int32_t kMostTileN = 64;
 constexpr std::int32_t kMostChunks = 2;  ///< of a warp under way
 constexpr std::int32_t kMostThreadRegisters = 232;
-constexpr std::int32_t kOtherRegisters = 40;  ///< a thread, besides sums and chunks
-constexpr std::int32_t kChunkRegisters = 6;   ///< of a chunk under way, besides its words
+
+// A thread, besides sums and chunks: always, where lanes load different blocks, and where words are rounded.
+constexpr std::int32_t kOtherRegisters = 32;
+constexpr std::int32_t kBlockRegisters = 6;
+constexpr std::int32_t kRoundingRegisters = 8;
+
+/// CTAs of a multiprocessor. Where the layout decides how many it is given, as many as have sixteen warps.
+std::int32_t ctas_of(const Config& config) {
+  constexpr std::int32_t kWarps = 16;
+  return config.split == kDerivedSplit ? std::max(kWarps / config.warps, 1) : config.split;
+}
 
 std::int32_t sums_of(const Spmm& problem, const Config& config) {
   return problem.block.out * config.tile_n / 32;
 }
 
-/// An estimate for one thread, near to what NVRTC 13 gives it: a chunk's addresses are more where its lanes
-/// read several blocks, and words that are rounded have registers of their own.
+/// What one thread needs so that nothing is spilled, as NVRTC 13 spills.
 std::int32_t registers_of(const Spmm& problem, const Config& config) {
   const std::int32_t words = (config.tile_n + problem.block.out) / 2;
-  const std::int32_t of_chunk = words + kChunkRegisters + (warp_chunk(problem).blocks > 1 ? 8 : 0);
-  const std::int32_t rounded = problem.dtype == DType::f32 ? words : 0;
-  return sums_of(problem, config) + kOtherRegisters + config.stages * of_chunk + rounded;
+  return sums_of(problem, config) + config.stages * words + kOtherRegisters +
+         (warp_chunk(problem).blocks > 1 ? kBlockRegisters : 0) +
+         (problem.dtype == DType::f32 ? kRoundingRegisters : 0);
 }
 
 /// For so many CTAs of a multiprocessor.
@@ -40,7 +48,7 @@ bool has_registers_for(const Spmm& problem, const Config& config, std::int32_t c
 }  // namespace
 
 bool direct_fits(const Spmm& problem, const Target& target, const Config& config) {
-  return has_registers_for(problem, config, std::max(config.split, 1)) &&
+  return has_registers_for(problem, config, ctas_of(config)) &&
          warp_sums_bytes(problem, config) <= most_dynamic_shared(target);
 }
 
@@ -51,6 +59,7 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
 
   DirectShape shape;
   shape.threads = 32 * config.warps;
+  shape.ctas = ctas_of(config);
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
   shape.registers = registers_of(problem, config);

@@ -178,6 +178,7 @@ struct KernelText {
   std::span<const std::string> symbols;
   std::string_view function;  ///< the template
   std::int32_t threads;
+  std::int32_t ctas;  ///< of a multiprocessor at least, of the product
   std::size_t tensor_maps;
   bool takes_tables;    ///< from the launch
   bool overlaps;        ///< it begins before the launch before it has ended
@@ -205,16 +206,18 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
       "{members}"
       "}};\n",
       fmt::arg("index", kernel.index), fmt::arg("members", kernel.members));
-  const auto write_function = [&](std::string_view symbol, std::string_view statements) {
+  const auto write_function = [&](std::string_view symbol, std::string_view statements,
+                                  std::int32_t ctas = 1) {
     text += fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({threads}, 1) {symbol}(\n"
+        "extern \"C\" __global__ void __launch_bounds__({threads}, {ctas}) {symbol}(\n"
         "    const Config{index}::Element* {alone}x, const Config{index}::Element* __restrict__ w,\n"
         "    Config{index}::Output::Element* {alone}y, void* workspace, int n, long long x_stride,\n"
         "    long long y_stride{declared}) {{\n"
         "{statements}"
         "}}\n",
-        fmt::arg("index", kernel.index), fmt::arg("threads", kernel.threads), fmt::arg("symbol", symbol),
-        fmt::arg("declared", declared), fmt::arg("alone", alone), fmt::arg("statements", statements));
+        fmt::arg("index", kernel.index), fmt::arg("threads", kernel.threads), fmt::arg("ctas", ctas),
+        fmt::arg("symbol", symbol), fmt::arg("declared", declared), fmt::arg("alone", alone),
+        fmt::arg("statements", statements));
   };
   const auto call = [&](std::string_view function, std::string_view given) {
     return fmt::format("  sparsekiln::{}<Config{}>({});\n", function, kernel.index, given);
@@ -224,7 +227,8 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
                            passed_tensor_maps(kernel.tensor_maps);
   if (problem.image_alignment == 0) {
     write_function(kernel.symbols[0],
-                   ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more));
+                   ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more),
+                   kernel.ctas);
     if (problem.normalisation)
       write_function(kernel.symbols[1],
                      call(normalisation_function(problem),
@@ -241,7 +245,8 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
                       kernel.index) +
           call(kernel.function,
                "rows.x(), w, rows.y(), workspace, n, rows.kXStride, rows.kYStride, rows.arguments(ends)" +
-                   more));
+                   more),
+      kernel.ctas);
   write_function(kernel.symbols[2],
                  ends + call("transpose_result", "y, workspace, n, y_stride, ends.images"));
 }
@@ -419,6 +424,7 @@ class KernelWriter {
                   .symbols = entry.passes,
                   .function = family_of(problem_, target_, config).function,
                   .threads = instance.threads,
+                  .ctas = instance.ctas,
                   .tensor_maps = instance.tensor_maps.size(),
                   .takes_tables = config.table == TableForm::attached,
                   .overlaps = instance.attributes.overlaps_previous,

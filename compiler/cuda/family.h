@@ -21,6 +21,7 @@ namespace sparsekiln::cuda {
 /// What a family says of one kernel.
 struct Instance {
   std::int32_t threads = 0;               ///< a CTA
+  std::int32_t ctas = 1;                  ///< of a multiprocessor, whose registers must suffice for as many
   std::int32_t dynamic_shared_bytes = 0;  ///< a CTA
   LaunchAttributes attributes;
   /// The template's function takes them after all else, each as `const TensorMap&` of tensor_map.cuh.

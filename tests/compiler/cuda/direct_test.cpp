@@ -78,54 +78,53 @@ TEST_CASE(
   CHECK(refusal(backward, config).find("variant direct computes forward") != std::string::npos);
 }
 
-TEST_CASE(
-    "the operands of a direct kernel are loaded by 16 bytes, its loop has no barrier, and nothing spills" *
-    need_nvrtc()) {
-  for (const char* const arch : {"sm_80", "sm_90"})
-    for (const Types& types : {kHalf, kBrain, kTf32})
-      for (const std::int32_t side : {8, 16, 32, 64}) {
-        const Target target{Target::Kind::cuda, arch, 6};
-        const Problem problem = mma_problem({side, side}, 32, types);
-        const Config config = direct_config(32, OperandA::x, side < 64 ? 2 : 1, 4);
-        const Plan plan{{32, config}};
-        const Source source = emit_plan(problem, target, plan);
-        const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(target, plan));
-        const Resources resources =
-            read_resources(output.cubin, source.entries.front().passes.front(), output.log);
-        CAPTURE(arch);
-        CAPTURE(side);
-        CHECK(resources.spill_load_bytes + resources.spill_store_bytes + resources.stack_bytes == 0);
-        // The estimate decides how many CTAs a multiprocessor is taken to hold.
-        CHECK(resources.registers <= direct_shape(problem, target, config).registers + 24);
-        std::size_t loads = 0;
-        for (std::size_t at = output.ptx.find("no_allocate"); at != std::string::npos;
-             at = output.ptx.find("no_allocate", at + 1)) {
-          CHECK(output.ptx.compare(at, 24, "no_allocate.L2::128B.v4.") == 0);
-          ++loads;
-        }
-        CHECK(loads > 0);
-        CHECK(output.ptx.find("cp.async") == std::string::npos);
-      }
+/// With as many CTAs of a multiprocessor as there are registers for.
+Config crowded(const Problem& problem, const Target& target, Config config) {
+  config.split = 1;
+  const auto fits = [&](std::int32_t split) {
+    Config more = config;
+    more.split = split;
+    return direct_fits(problem, target, more);
+  };
+  while (config.split < 8 && fits(config.split + 1)) ++config.split;
+  return config;
 }
 
-TEST_CASE("direct kernels of sixteen warps, which have half of the registers, do not spill" * need_nvrtc()) {
-  struct Case {
-    Types types;
-    std::int32_t side;
-    Config config;
-  };
-  for (const auto& [types, side, config] : {Case{kHalf, 16, direct_config(64, OperandA::x, 1, 16)},
-                                            Case{kHalf, 64, direct_config(16, OperandA::x, 1, 16)},
-                                            Case{kTf32, 32, direct_config(8, OperandA::w, 2, 16)}}) {
-    const Problem problem = mma_problem({side, side}, 64, types);
-    const Plan plan{{64, config}};
-    const Source source = emit_plan(problem, kHopper, plan);
-    const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(kHopper, plan));
-    const Resources resources =
-        read_resources(output.cubin, source.entries.front().passes.front(), output.log);
-    CAPTURE(to_string(config));
-    CHECK(resources.spill_load_bytes + resources.spill_store_bytes + resources.stack_bytes == 0);
+void check_crowded(const Problem& problem, const Target& target, const Config& config) {
+  const Plan plan{{problem.batch.bound(), crowded(problem, target, config)}};
+  const Source source = emit_plan(problem, target, plan);
+  const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(target, plan));
+  const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
+  CAPTURE(target.arch);
+  CAPTURE(to_string(problem.block));
+  CAPTURE(to_string(plan));
+  CHECK(resources.spill_load_bytes + resources.spill_store_bytes + resources.stack_bytes == 0);
+  CHECK(resources.registers * 32 * config.warps * plan[0].config.split <= 65536);
+  std::size_t loads = 0;
+  for (std::size_t at = output.ptx.find("no_allocate"); at != std::string::npos;
+       at = output.ptx.find("no_allocate", at + 1)) {
+    CHECK(output.ptx.compare(at, 24, "no_allocate.L2::128B.v4.") == 0);
+    ++loads;
   }
+  CHECK(loads > 0);
+  CHECK(output.ptx.find("cp.async") == std::string::npos);
+}
+
+TEST_CASE("a direct kernel loads by 16 bytes, and does not spill with the fewest registers that it is given" *
+          need_nvrtc()) {
+  for (const char* const arch : {"sm_80", "sm_90"})
+    for (const Types& types : {kHalf, kBrain, kTf32})
+      for (const std::int32_t side : {8, 16, 32, 64})
+        for (const std::int32_t stages : {1, 2}) {
+          if (types.dtype == DType::bf16 && stages == 1) continue;  // as f16
+          const Target target{Target::Kind::cuda, arch, 6};
+          check_crowded(mma_problem({side, side}, 32, types), target,
+                        direct_config(side < 64 ? 32 : 16, OperandA::x, stages, 4));
+        }
+  check_crowded(mma_problem({16, 16}, 64, kHalf), kHopper, direct_config(64, OperandA::x, 1, 4));
+  check_crowded(mma_problem({64, 64}, 8, kHalf), kHopper, direct_config(8, OperandA::w, 2, 8));
+  check_crowded(mma_problem({32, 32}, 8, kTf32), kHopper, direct_config(8, OperandA::w, 2, 16));
+  check_crowded(mma_problem({32, 32}, 30, kHalf), kHopper, direct_config(32, OperandA::x, 2, 4));
 }
 
 }  // namespace
