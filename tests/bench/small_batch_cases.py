@@ -47,3 +47,13 @@ class SmallBatchCases:
             self.assertAlmostEqual(float(ratios[figure]), float(ours[figure]) / float(theirs[figure]), delta=0.01)
         file.write_text(SOURCE.replace("i += C::kWarps)", "i += C::kWarps + 1)"))
         self.assertIn("wrong sums", self.call([sys.executable, _BENCH / "prototype.py", _BUILD, file, "--short"], status=1).stderr)
+
+    @needs_nvrtc
+    def test_small_batches(self):
+        self.program("predictions")
+        (row,) = self.written("small_batches.py")
+        self.assertRegex(row["before"], r"^(stream|mma|simt|wgmma) tile_n=")
+        self.assertRegex(row["default"], r"^direct tile_n=")
+        for before, now in (("instructions a block", "instructions"), ("sectors a block", "sectors")):
+            self.assert_positive(float(row[before]), before)
+            self.assertAlmostEqual(float(row[f"ratio of {now}"]), float(row[now]) / float(row[before]), delta=0.01)
