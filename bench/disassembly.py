@@ -36,6 +36,7 @@ _FUNCTION = re.compile(r"^\.text\.(\w+):")
 _LABEL = re.compile(r"^(\.L_\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
+_ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")  # half of one: the lower on the instruction's line, the upper on the next
 
 
 def find_nvdisasm(given: str | None) -> pathlib.Path | None:
@@ -60,6 +61,7 @@ class Instruction:
     target: int | None = None  # of a branch: an address
     predicated: bool = False
     may_fall_through: bool = True
+    encoding: int | None = None  # 128 bits, where nvdisasm was asked for them
 
     @property
     def base(self) -> str:
@@ -76,12 +78,15 @@ class Instruction:
 
 
 def functions(text: str) -> dict[str, list[Instruction]]:
-    """By name, from what `nvdisasm -c` prints. The padding after the last instruction is left out."""
+    """By name, from what `nvdisasm -c` prints, also with -hex. The padding after the last instruction is left out."""
     found: dict[str, list[tuple[int, bool, str, str]]] = {}
     places: dict[tuple[str, str], int] = {}
-    name, waiting = None, []
+    encodings: dict[tuple[str, int], int] = {}
+    name, waiting, address = None, [], 0
     for line in text.splitlines():
-        if match := _FUNCTION.match(line):
+        if name and (match := _ENCODING.search(line)) and line.lstrip().startswith("/* 0x"):
+            encodings[name, address] |= int(match[1], 16) << 64
+        elif match := _FUNCTION.match(line):
             name, waiting = match[1], []
             found[name] = []
         elif line.startswith("//-----"):
@@ -93,6 +98,8 @@ def functions(text: str) -> dict[str, list[Instruction]]:
             places |= {(name, label): address for label in waiting}
             waiting = []
             found[name].append((address, bool(match[2]), match[3], match[4]))
+            if half := _ENCODING.search(line):
+                encodings[name, address] = int(half[1], 16)
     result = {}
     for name, lines in found.items():
         instructions = []
@@ -102,15 +109,17 @@ def functions(text: str) -> dict[str, list[Instruction]]:
             if label and label[0] != operands:  # a condition among the operands
                 ends = False
             target = places.get((name, label[1])) if label else None
-            instructions.append(Instruction(address, opcode, operands, target, predicated, not ends))
+            encoding = encodings.get((name, address))
+            instructions.append(Instruction(address, opcode, operands, target, predicated, not ends, encoding))
         while instructions and (instructions[-1].opcode == "NOP" or instructions[-1].target == instructions[-1].address):
             instructions.pop()
         result[name] = instructions
     return result
 
 
-def disassemble(nvdisasm: pathlib.Path, cubin: pathlib.Path) -> dict[str, list[Instruction]]:
-    done = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True)
+def disassemble(nvdisasm: pathlib.Path, cubin: pathlib.Path, *, encodings: bool = False) -> dict[str, list[Instruction]]:
+    more = ["-hex"] if encodings else []
+    done = subprocess.run([nvdisasm, "-c", cubin, *more], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{nvdisasm} {cubin}: exit status {done.returncode}: {done.stderr.strip()}")
     found = functions(done.stdout)

@@ -21,7 +21,9 @@ sys.path[:0] = [str(_ROOT / "tests" / "cli"), str(_BENCH)]
 
 import disassembly  # noqa: E402
 from command import compilable_targets  # noqa: E402
+from documented import documented  # noqa: E402
 from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
+from small_batch_cases import SmallBatchCases  # noqa: E402
 
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
@@ -30,8 +32,8 @@ _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; e
 # What programs and scripts are made of.
 _PARTS = {
     "meson.build", "batch_reduce.c", "check_kernel.cpp", "check_kernel.h", "command_line.cpp", "command_line.h", "contest.cpp", "contest.h",
-    "contestants.py", "cpu_contestants.py", "cpu_scaling.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "gpu_contest.py", "gpu_contest_process.py",
-    "gpu_kernels.py", "gpu_layer_contest.py", "gpu_results.py", "gpu_tables.py", "headline.py", "layer_cases.py", "layer_contestants.py", "linear_cases.py", "main_loop.py", "measured_configs.py", "plots.py", "publish.py", "recurrent_contestants.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_read.py", "triton_spmm.py",
+    "contestants.py", "cpu_contestants.py", "cpu_scaling.py", "cusparse_bsr.py", "dense_cuda.py", "disassembly.py", "document.cpp", "document.h", "emulated.py", "gpu_contest.py", "gpu_contest_process.py",
+    "gpu_kernels.py", "gpu_layer_contest.py", "gpu_results.py", "gpu_tables.py", "headline.py", "layer_cases.py", "layer_contestants.py", "linear_cases.py", "main_loop.py", "measured_configs.py", "occupancy.py", "plots.py", "publish.py", "recurrent_contestants.py", "scoreboards.py", "small_batch_prototype.py", "sparsekiln_command.py", "torch_contest.py", "training_contestants.py", "triton_read.py", "triton_spmm.py",
     "wgmma_products.py", "workloads.json", "workloads.py", "xsmm_product.py",
 }  # fmt: skip
 _SPARSITIES = (97, 90, 50)
@@ -45,14 +47,7 @@ def programs() -> list[str]:
     return sorted(file.name for file in _BENCH.iterdir() if file.is_file() and file.name not in _PARTS)
 
 
-def documented(name: str) -> list[list[str]]:
-    """The arguments of each call of a program or script that the documents show."""
-    pattern = rf"`(?:python3 )?(?:bench/)?{name} ([^`]+)`|^ +python3 bench/{name} ([^#\n]+)"
-    texts = [file.read_text() for file in (_ROOT / "README.md", *sorted((_ROOT / "docs").glob("*.md")))]
-    return [shlex.split(inline or block) for text in texts for inline, block in re.findall(pattern, text, re.M)]
-
-
-class Bench(unittest.TestCase):
+class Bench(SmallBatchCases, unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="sparsekiln-bench-")
         self.addCleanup(holder.cleanup)
