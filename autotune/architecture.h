@@ -42,7 +42,6 @@ struct Architecture {
   static constexpr double kIssued = 4;  ///< warp instructions, one for each of four schedulers
   /// Through shared memory, where words that lanes read alike count for each of them.
   static constexpr double kSharedBytes = 211;
-  static constexpr double kCacheBytes = 60.7;       ///< from L2, what a multiprocessor takes
   static constexpr double kMemoryReached = 0.88;    ///< the share of the documented rate that kernels reach
   static constexpr double kTensorReached = 0.963;   ///< the same of tensor cores
   static constexpr double kOverlappedLaunchUs = 1;  ///< as Waits::launch, where launches overlap

@@ -19,9 +19,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// The share of the shorter times that adds to the longest one: resources are not in use at the same time
-/// throughout. For a kernel with one stage, whose CTAs either wait or multiply, it is half (an estimate).
-constexpr double kOverlapLost = 0.2;
+/// Waits::overlap_lost of a kernel with one stage, whose CTAs either wait or multiply (an estimate).
 constexpr double kOverlapLostOfOneStage = 0.5;
 /// The part of CTAs' rings that is there as well, as it comes.
 constexpr double kRingsInCache = 0.25;
@@ -108,7 +106,14 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   // The CTA that has most decides, and a multiprocessor that has most of them: so many together, in waves.
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
-  const double together = std::ceil(ctas / usable(target, config, figures));
+  const double multiprocessors = usable(target, config, figures);
+  const double together = std::ceil(ctas / multiprocessors);
+  // Of a multiprocessor's CTAs that have items, not all have most.
+  const double busy = std::min(ctas, std::max(static_cast<double>(work.items), 1.0));
+  const double most = std::ceil(busy / multiprocessors);
+  const double largest = std::max(work.largest * busy / ctas, 1.0);
+  const double uneven = costs.chunk_per_warp ? 1 + (largest - 1) / std::sqrt(most) : largest;
+  const auto of_multiprocessor = [&](auto all) { return static_cast<double>(all) / busy * most * uneven; };
   const double waves = std::ceil(together / room);
   const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
                        static_cast<double>(costs.shared_bytes);
@@ -128,17 +133,16 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   Times times{};
   of(times, Bound::latency) = waves * chain + static_cast<double>(work.rounds - 1) * costs.waits.round;
   of(times, Bound::arithmetic) =
-      together *
-      (of_cta(work.fmas) / figures.lanes +
-       of_cta(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *
+      (of_multiprocessor(work.fmas) / figures.lanes +
+       of_multiprocessor(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *
       cycle;
-  of(times, Bound::instructions) = together *
-                                   std::max(issued * kAssembled / Architecture::kIssued,
-                                            of_cta(work.shared_bytes) / Architecture::kSharedBytes) *
-                                   cycle;
-  of(times, Bound::cache) = std::max(together * of_cta(bytes + static_cast<double>(work.multicast_bytes)) /
-                                         Architecture::kCacheBytes * cycle,
-                                     bytes / figures.cache_gbytes * 1e-3);
+  of(times, Bound::instructions) =
+      std::max(of_multiprocessor(work.instructions + work.products) * kAssembled / Architecture::kIssued,
+               of_multiprocessor(work.shared_bytes) / Architecture::kSharedBytes) *
+      cycle;
+  of(times, Bound::cache) = std::max(
+      of_multiprocessor(bytes + static_cast<double>(work.multicast_bytes)) / costs.cache_bytes * cycle,
+      bytes / figures.cache_gbytes * 1e-3);
   of(times, Bound::memory) = memory_bytes / (Architecture::kMemoryReached * figures.memory_gbytes) * 1e-3;
   const auto longest = std::max_element(times.begin(), times.end());
   const double others = std::accumulate(times.begin(), times.end(), -*longest);
@@ -153,7 +157,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double ends = work.kernels * launch + items + parts;
   const bool has_one_stage = config.stages == 1 && !costs.chunk_per_warp;
   Prediction prediction;
-  prediction.us = ends + *longest + (has_one_stage ? kOverlapLostOfOneStage : kOverlapLost) * others;
+  prediction.us =
+      ends + *longest + (has_one_stage ? kOverlapLostOfOneStage : costs.waits.overlap_lost) * others;
   prediction.memory_bytes = memory_bytes;
   prediction.cache_bytes = bytes + static_cast<double>(work.multicast_bytes);
   prediction.bound =

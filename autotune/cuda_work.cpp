@@ -122,6 +122,17 @@ void add_normalisation(Work& work, const Spmm& problem, const Config& config, st
   ++work.kernels;
 }
 
+/// Adds the kernel that copies x to panels. Of all that it moves, only x comes from memory, which the product
+/// counts.
+void add_panels(Work& work, const Spmm& problem, const Config& config, std::int64_t n) {
+  constexpr double kInstructionsOfUnit = 26;  // of a warp that copies 16 bytes a lane
+  const std::int64_t row = problem.in_features() * bytes_of(problem.dtype);
+  const std::int64_t written = quotient_up(n, config.tile_n) * config.tile_n * row;
+  work.global_bytes += n * row + written;
+  work.instructions += std::llround(static_cast<double>(quotient_up(written, 32 * 16)) * kInstructionsOfUnit);
+  ++work.kernels;
+}
+
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
   const std::int64_t rows = problem.product_rows(n);
@@ -135,7 +146,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t weight = blocks * problem.block.out * problem.block.in * element * problem.weights();
   const std::int64_t part =
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
-  const std::int64_t x = counts.loads * rows * problem.in_features() / columns * element * activations;
+  // Panels have all rows of a tile.
+  const std::int64_t loaded_rows = config.panels != 0 ? tiles * config.tile_n : rows;
+  const std::int64_t x = counts.loads * loaded_rows * problem.in_features() / columns * element * activations;
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
@@ -168,6 +181,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.piece_bytes = config.variant == Variant::wgmma ? 0 : problem.block.in * element;
+  if (config.panels != 0) work.piece_bytes *= config.tile_n;
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.partial_bytes = tiles * counts.partials * 2 * part;
   work.items = tiles * counts.items;
@@ -191,6 +205,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
                  static_cast<double>(std::max<std::int64_t>(tiles, 1));
   work.longest_chunks = count(work.chunks) / count(work.ctas) * work.largest;
   add(work, transpositions_of(problem, n));
+  if (config.panels != 0) add_panels(work, problem, config, n);
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);
   return work;
 }

@@ -21,9 +21,9 @@ double distance(const Config& a, const Config& b) {
   if (a.operand_a != b.operand_a) sum += kAnotherKernel;
   if (a.packed != b.packed) sum += kAnotherKernel;
   if (a.table != b.table) sum += kAnotherTable;
-  for (const auto field :
-       {&Config::tile_n, &Config::tile_out, &Config::stages, &Config::warps, &Config::split, &Config::rows,
-        &Config::merge, &Config::split_saves, &Config::in_flight, &Config::cluster, &Config::cluster_rows})
+  for (const auto field : {&Config::tile_n, &Config::tile_out, &Config::stages, &Config::warps,
+                           &Config::split, &Config::rows, &Config::merge, &Config::split_saves,
+                           &Config::in_flight, &Config::cluster, &Config::cluster_rows, &Config::panels})
     sum += ratio(a.*field, b.*field);
   return sum;
 }

@@ -105,6 +105,12 @@ std::span<const ClusterShape> clusters_of(const SearchAxes& axes) {
   return {axes.clusters.begin(), axes.clusters.size()};
 }
 
+std::span<const std::int32_t> panels_of(const SearchAxes& axes) {
+  static constexpr std::int32_t kNone[] = {0};
+  if (axes.panels.size() == 0) return kNone;
+  return {axes.panels.begin(), axes.panels.size()};
+}
+
 void each(Variant variant, const SearchAxes& axes, const auto& use) {
   Config config;
   config.variant = variant;
@@ -117,20 +123,22 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
             for (const ItemTiles& tiles : axes.tiles)
               for (const std::int32_t stages : axes.stages)
                 for (const std::int32_t split : axes.split)
-                  for (const ClusterShape& cluster : clusters_of(axes)) {
-                    config.operand_a = operand_a;
-                    config.table = table;
-                    config.tile_n = tile_n;
-                    config.tile_out = tile_out;
-                    config.warps = warps;
-                    config.split = split;
-                    config.rows = tiles.rows;
-                    config.merge = tiles.merge;
-                    config.stages = stages;
-                    config.cluster = cluster.tiles;
-                    config.cluster_rows = cluster.rows;
-                    use(config);
-                  }
+                  for (const ClusterShape& cluster : clusters_of(axes))
+                    for (const std::int32_t panels : panels_of(axes)) {
+                      config.operand_a = operand_a;
+                      config.table = table;
+                      config.tile_n = tile_n;
+                      config.tile_out = tile_out;
+                      config.warps = warps;
+                      config.split = split;
+                      config.rows = tiles.rows;
+                      config.merge = tiles.merge;
+                      config.stages = stages;
+                      config.cluster = cluster.tiles;
+                      config.cluster_rows = cluster.rows;
+                      config.panels = panels;
+                      use(config);
+                    }
 }
 
 /// Asks the compiler of configs, one after the other. Where tables are in global memory it is not asked again

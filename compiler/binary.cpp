@@ -19,13 +19,13 @@
 // 7 an entry's launch attributes, and plan and computation as text, as identities have them, version 8 an
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
 // image and its workspace for each of a batch, version 11 the order of a tensor map's rows, version 12 its
-// rounding and the pair that it is of, version 13 an entry's workspace for sums. A reader knows one version:
-// what stores Binaries has the compiler's digest in the key.
+// rounding and the pair that it is of, version 13 an entry's workspace for sums, version 14 the overlap of
+// its passes. A reader knows one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 13;
+constexpr std::uint32_t kVersion = 14;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -188,6 +188,7 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.dynamic_shared_bytes);
   for (const std::int32_t ctas : entry.attributes.cluster) out.put(ctas);
   out.put(static_cast<std::uint8_t>(entry.attributes.overlaps_previous));
+  out.put(static_cast<std::uint8_t>(entry.attributes.passes_overlap));
   out.put(static_cast<std::uint64_t>(entry.arguments.size()));
   for (const Argument argument : entry.arguments) out.put(argument);
   out.put(static_cast<std::uint64_t>(entry.tensor_maps.size()));
@@ -232,6 +233,7 @@ Entry get_entry(ByteReader& in) {
   entry.dynamic_shared_bytes = in.get<std::int32_t>();
   for (std::int32_t& ctas : entry.attributes.cluster) ctas = in.get<std::int32_t>();
   entry.attributes.overlaps_previous = in.get_bool();
+  entry.attributes.passes_overlap = in.get_bool();
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
     entry.arguments.push_back(in.get_enum(kLastArgument));
   for (std::size_t maps = in.get_count(kTensorMapBytes); maps > 0; --maps)

@@ -32,7 +32,8 @@ constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n},
                               Number{"split_saves", &Config::split_saves},
                               Number{"in_flight", &Config::in_flight},
                               Number{"cluster", &Config::cluster},
-                              Number{"cluster_rows", &Config::cluster_rows}};
+                              Number{"cluster_rows", &Config::cluster_rows},
+                              Number{"panels", &Config::panels}};
 
 /// The text of a number that has another one than its digits.
 struct Word {
@@ -42,8 +43,10 @@ struct Word {
 };
 constexpr std::array kWords{Word{&Config::in_flight, kAllInFlight, "all"},
                             Word{&Config::in_flight, kDerivedInFlight, ""},
-                            Word{&Config::split, kDerivedSplit, "derived"}, Word{&Config::cluster, 1, ""},
-                            Word{&Config::cluster_rows, 1, ""}};
+                            Word{&Config::split, kDerivedSplit, "derived"},
+                            Word{&Config::cluster, 1, ""},
+                            Word{&Config::cluster_rows, 1, ""},
+                            Word{&Config::panels, 0, ""}};
 
 std::string text_of(const Config& config, const Number& number) {
   for (const Word& word : kWords)

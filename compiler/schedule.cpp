@@ -430,7 +430,7 @@ std::int64_t counter_bytes(const Spmm& problem, const Plan& plan, const std::vec
   for (std::size_t entry = 0; entry < plan.size(); ++entry)
     counters = std::max(
         counters, problem.batch_tiles(plan[entry].up_to, plan[entry].config) * schedules[entry].counters);
-  return (4 * counters + 63) / 64 * 64;
+  return (4 * counters + 127) / 128 * 128;
 }
 
 std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry) {

@@ -11,11 +11,13 @@ namespace sparsekiln {
 
 /// Where one of the blocks of a chunk is: 64 bytes of each of its rows, or all that they have.
 struct ChunkPlace {
-  unsigned input;   ///< from a row of x on, in bytes
+  unsigned input;   ///< from a row of x on, in units of 16 bytes
   unsigned weight;  ///< from the same row of the first block on, in units of 64 bytes; ~0: there is no block
 
   __device__ __forceinline__ bool present() const { return weight != 0xffffffff; }
-  __device__ __forceinline__ const char* in_x(const char* row) const { return row + input; }
+  __device__ __forceinline__ const char* in_x(const char* row) const {
+    return row + static_cast<unsigned long long>(input) * 16;
+  }
   /// Must not be read where there is no block.
   __device__ __forceinline__ const char* in_w(const char* row) const {
     return row + static_cast<unsigned long long>(weight) * 64;
@@ -24,41 +26,53 @@ struct ChunkPlace {
 
 /// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
 /// The lanes read the steps of the next 32 / kBlocks chunks at once, as many chunks before the first of them
-/// is copied, and exchange them by shuffles. A row of a block has kRowBytes.
-template <class Table, int kBlocks, int kStride, int kRowBytes, int kBlockBytes>
+/// is copied, and exchange them by shuffles. A row of a block has kRowBytes; from one block column to the
+/// next it is kColumnBytes in x.
+template <class Table, int kBlocks, int kStride, int kRowBytes, int kBlockBytes, int kColumnBytes = kRowBytes>
 struct WarpFeed {
   enum : int { kHeld = 32 / kBlocks };  ///< chunks whose steps are held
-  static_assert(kRowBytes % 16 == 0 && kBlockBytes % 64 == 0);
+  /// Whether the steps after those are read before they are needed. Few warps have more than 32 chunks.
+  enum : bool { kAhead = kBlocks > 1 };
+  static_assert(kColumnBytes % 16 == 0 && kBlockBytes % 64 == 0);
 
   const Table table;
-  const int own;  ///< which of a chunk's blocks this lane copies
-  int chunk;      ///< the first chunk that is held later
+  int chunk;  ///< the first chunk that was read last
   const int end;
   int at = 0;        ///< the next chunk's first step among those held, modulo 32
   ChunkPlace held;   ///< what this lane holds
   ChunkPlace later;  ///< likewise, of the chunks after those
 
-  __device__ __forceinline__ WarpFeed(Table from, int worker, int own_block, int first)
-      : table(from),
-        own(own_block),
-        chunk(from.worker(worker).chunk + first),
-        end(from.worker(worker + 1).chunk) {
+  __device__ __forceinline__ WarpFeed(Table from, int worker, int first)
+      : table(from), chunk(from.worker(worker).chunk + first), end(from.worker(worker + 1).chunk) {
     held = look();
-    chunk += kHeld * kStride;
-    later = look();
+    if constexpr (kAhead) {
+      chunk += kHeld * kStride;
+      later = look();
+    }
   }
-  /// Of the next chunk. Chunks after the last have no blocks.
-  __device__ __forceinline__ ChunkPlace place() const {
-    return {__shfl_sync(0xffffffff, held.input, at + own), __shfl_sync(0xffffffff, held.weight, at + own)};
+  /// Of a block of the next chunk. Chunks after the last have no blocks.
+  __device__ __forceinline__ ChunkPlace place(int block) const {
+    return {__shfl_sync(0xffffffff, held.input, at + block),
+            __shfl_sync(0xffffffff, held.weight, at + block)};
   }
   __device__ __forceinline__ void pass() { at += kBlocks; }
-  /// Chunks until refill() must be called.
+  /// How many of the next chunks' steps are held.
   __device__ __forceinline__ int left() const { return (32 - at % 32) / kBlocks; }
+  /// How many of them have all of their blocks.
+  __device__ __forceinline__ int whole() const {
+    const unsigned lacking = __ballot_sync(0xffffffff, !held.present()) >> (at % 32);
+    const int steps = lacking != 0 ? __ffs(static_cast<int>(lacking)) - 1 : 32 - at % 32;
+    return steps / kBlocks;
+  }
   /// To be called when as many chunks as are held have passed.
   __device__ __forceinline__ void refill() {
     chunk += kHeld * kStride;
-    held = later;
-    later = look();
+    if constexpr (kAhead) {
+      held = later;
+      later = look();
+    } else {
+      held = look();
+    }
   }
   __device__ __forceinline__ void advance() {
     pass();
@@ -74,7 +88,7 @@ struct WarpFeed {
     const uint2 entry = table.step(mine * kBlocks + lane % kBlocks);
     const Step step{entry.x};
     const unsigned segment = kRowBytes > 64 ? static_cast<unsigned>(step.segment()) : 0;
-    return {static_cast<unsigned>(step.column()) * kRowBytes + segment * 64,
+    return {static_cast<unsigned>(step.column()) * (kColumnBytes / 16) + segment * 4,
             step.present() ? entry.y * (kBlockBytes / 64) + segment : 0xffffffff};
   }
 };
@@ -128,7 +142,7 @@ struct WarpStages {
         w_row(ptx::kept(reinterpret_cast<const char*>(from.w) + row * kRowBytes + place_in_row())),
         x_unit(ptx::kept(8 * from.x_stride * kElementBytes)),
         valid(from.valid),
-        feed(table, worker, static_cast<int>(threadIdx.x % 4 / kBlockLanes), first()) {
+        feed(table, worker, first()) {
 #pragma unroll
     for (int stage = 0; stage < Config::stages - 1; ++stage) {
       take();
@@ -167,7 +181,7 @@ struct WarpStages {
   /// Queues the copies of the next chunk, or reads it into registers; put() completes the transfer to its
   /// stage.
   __device__ __forceinline__ void take() {
-    const ChunkPlace chunk = feed.place();
+    const ChunkPlace chunk = feed.place(static_cast<int>(threadIdx.x % 4 / kBlockLanes));
     held_any = kBlocks > 1 || chunk.present();
     if (held_any) {
       const char* const from_x = chunk.in_x(x_row);

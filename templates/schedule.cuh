@@ -55,6 +55,8 @@ struct AttachedTables {
   long long bytes_of_tile;
   int counters_of_tile;
   int features_of_y;  ///< forward
+  int columns_of_x;   ///< block columns, forward
+  int unused;
 
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
@@ -67,6 +69,7 @@ struct AttachedTables {
   __device__ __forceinline__ SplitPart part(int index) const { return parts[index]; }
   __device__ __forceinline__ int counters() const { return counters_of_tile; }
   __device__ __forceinline__ int features() const { return features_of_y; }
+  __device__ __forceinline__ int columns() const { return columns_of_x; }
   __device__ __forceinline__ long long counter_bytes() const { return counter_bytes_in_front; }
   __device__ __forceinline__ long long tile_bytes() const { return bytes_of_tile; }
 };

@@ -2,6 +2,7 @@
 
 #include "epilogue.cuh"
 #include "lattice.cuh"
+#include "panels.cuh"
 #include "schedule.cuh"
 
 // The traversal of the schedule that all SpMM kernels share.
@@ -55,22 +56,34 @@ struct ChunksHeld {
   enum : int { kHeld = 0 };
 };
 
-/// `compute` of operands that have one or two chunks in registers, and indices of some more.
+/// `compute` of operands that have one or two chunks in registers. While one is multiplied, another is loaded
+/// in its place: in the loops, one that has all of its blocks.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, Tile>& items, int chunk,
                                              int end, const Destination<Config>& to) {
   enum : int { kStride = Operands::kStride, kLast = ChunksHeld<Operands>::kHeld - 1 };
-  auto first = operands.template chunk<0>();
-  auto last = operands.template chunk<kLast>();
+  auto first = operands.template chunk<0, false>();
+  auto last = operands.template chunk<kLast, false>();
   bool begins_with_last = false;
+  const auto add_lacking = [&] {
+    auto before_lacking = operands.template chunk<0, true>();
+    auto last_before_lacking = operands.template chunk<kLast, true>();
+    if (kLast > 0 && begins_with_last)
+      items.add(last_before_lacking, 0);
+    else
+      items.add(before_lacking, 0);
+    begins_with_last = kLast > 0 && !begins_with_last;
+  };
 #pragma unroll 1
   for (;;) {
     items.finish_before(chunk, to);
     if (chunk >= end) break;
     const int of_item = (min(items.item_end, end) - chunk + kStride - 1) / kStride;
-    int count = min(of_item, operands.left());
-    chunk += count * kStride;
-    if (kLast > 0 && begins_with_last) {
+    int count = min(of_item, operands.whole());
+    chunk += (Operands::kBlocks > 1 ? max(count, 1) : count) * kStride;
+    if (Operands::kBlocks > 1 && count == 0) {
+      add_lacking();
+    } else if (kLast > 0 && begins_with_last) {
       items.add(last, 0);
       begins_with_last = false;
       --count;
@@ -201,6 +214,7 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
                                      long long x_stride, long long y_stride,
                                      const EpilogueArguments<Config>& epilogue,
                                      typename Config::Table table) {
+  using Element = typename Config::Element;
   const Images<Config> images(epilogue.images);
   const int rows = rows_of(n, images);
   const int tiles = (rows + Config::tile_n - 1) / Config::tile_n;
@@ -212,7 +226,10 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
     const auto of_x = [=](long long stride) {
       return Config::convolves ? 0 : ahead_of<Config>(batch_tile, stride);
     };
-    const Source<Config> from{x + of_x(x_stride),
+    const Element* first_x = x + of_x(x_stride);
+    if constexpr (Config::panels)
+      first_x = reinterpret_cast<const Element*>(Panels<Config>::of(table, workspace, batch_tile));
+    const Source<Config> from{first_x,
                               w,
                               epilogue.v,
                               epilogue.gates,

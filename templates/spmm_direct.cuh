@@ -37,20 +37,21 @@ struct DirectTile : WarpSums<Config, DirectOperands<Config>> {
   __device__ __forceinline__ void step(const Chunk& chunk) {
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
-      const uint2 upper = words<kSecond>(kWeightA ? chunk.w(2 * i) : chunk.x(2 * i));
-      const uint2 lower = words<kSecond>(kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1));
-      const unsigned a[4] = {upper.x, lower.x, upper.y, lower.y};
+      const auto& upper = kWeightA ? chunk.w(2 * i) : chunk.x(2 * i);
+      const auto& lower = kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1);
+      const unsigned a[4] = {word<kSecond, 0>(upper), word<kSecond, 0>(lower), word<kSecond, 1>(upper),
+                             word<kSecond, 1>(lower)};
 #pragma unroll
       for (int j = 0; j < kB; ++j) {
-        const uint2 column = words<kSecond>(kWeightA ? chunk.x(j) : chunk.w(j));
-        const unsigned b[2] = {column.x, column.y};
+        const auto& column = kWeightA ? chunk.x(j) : chunk.w(j);
+        const unsigned b[2] = {word<kSecond, 0>(column), word<kSecond, 1>(column)};
         Product::mma(accumulators[i][j], a, b);
       }
     }
   }
-  template <bool kSecond>
-  __device__ static __forceinline__ uint2 words(const uint4& all) {
-    return make_uint2(Product::convert(kSecond ? all.z : all.x), Product::convert(kSecond ? all.w : all.y));
+  template <bool kSecond, int kWord, class Unit>
+  __device__ static __forceinline__ unsigned word(const Unit& unit) {
+    return Product::convert(unit.word((kSecond ? 2 : 0) + kWord));
   }
 };
 

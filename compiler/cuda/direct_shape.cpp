@@ -42,7 +42,8 @@ std::int32_t registers_of(const Spmm& problem, const Config& config) {
 /// For so many CTAs of a multiprocessor.
 bool has_registers_for(const Spmm& problem, const Config& config, std::int32_t ctas) {
   const std::int32_t registers = registers_of(problem, config);
-  return registers <= kMostThreadRegisters && registers * 32 * config.warps * ctas <= kRegisterFile;
+  const std::int32_t given = (registers + 7) / 8 * 8;  // a warp is given multiples of 256
+  return registers <= kMostThreadRegisters && given * 32 * config.warps * ctas <= kRegisterFile;
 }
 
 }  // namespace

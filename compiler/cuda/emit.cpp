@@ -40,7 +40,15 @@ Instance instance_of(const Spmm& problem, const Target& target, const Config& co
   instance.chunk.weights = problem.weights();
   // The kernels of a launch that normalises follow one another.
   instance.attributes.overlaps_previous = overlaps_launches(problem, target) && !problem.normalisation;
+  // The product fetches its first blocks while x is copied.
+  instance.attributes.passes_overlap =
+      config.panels != 0 && !problem.normalisation && target.compute_capability() >= 90;
   return instance;
+}
+
+/// Whether a kernel of it waits for the one before.
+bool begins_early(const Instance& instance) {
+  return instance.attributes.overlaps_previous || instance.attributes.passes_overlap;
 }
 
 void write_header(std::string& text, const Spmm& problem, const Target& target, const Plan& plan) {
@@ -150,6 +158,7 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
   members.append(image_declarations(problem.convolution, problem.correlation.get(), problem.gathers(),
                                     problem.by_columns()));
+  members.flag("panels", config.panels != 0, "x is read from the workspace, by blocks");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
@@ -164,7 +173,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("keeps", problem.epilogue.keep, "what the gradient of the cell reads");
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
-  members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
+  members.flag("overlaps", begins_early(instance), "the launch may begin early");
+  members.flag("first_overlaps", instance.attributes.overlaps_previous, "so may its first kernel");
   members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));
   members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(problem.derivative)),
                "whose derivative at z x is multiplied by");
@@ -180,6 +190,7 @@ struct KernelText {
   std::int32_t threads;
   std::int32_t ctas;  ///< of a multiprocessor at least, of the product
   std::size_t tensor_maps;
+  bool panels;          ///< one before copies x
   bool takes_tables;    ///< from the launch
   bool overlaps;        ///< it begins before the launch before it has ended
   std::string members;  ///< of Config
@@ -223,14 +234,17 @@ void write_kernel(std::string& text, const Spmm& problem, const KernelText& kern
     return fmt::format("  sparsekiln::{}<Config{}>({});\n", function, kernel.index, given);
   };
   ends = fmt::format("  sparsekiln::EpilogueArguments<Config{}> ends;\n", kernel.index) + ends;
-  const std::string more = (kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index)) +
-                           passed_tensor_maps(kernel.tensor_maps);
+  const std::string table = kernel.takes_tables ? ", table" : fmt::format(", Table{}{{}}", kernel.index);
+  const std::string more = table + passed_tensor_maps(kernel.tensor_maps);
   if (problem.image_alignment == 0) {
-    write_function(kernel.symbols[0],
+    const std::size_t product = kernel.panels ? 1 : 0;
+    if (kernel.panels)
+      write_function(kernel.symbols[0], call("copy_to_panels", "x, workspace, n, x_stride" + table));
+    write_function(kernel.symbols[product],
                    ends + call(kernel.function, "x, w, y, workspace, n, x_stride, y_stride, ends" + more),
                    kernel.ctas);
     if (problem.normalisation)
-      write_function(kernel.symbols[1],
+      write_function(kernel.symbols[product + 1],
                      call(normalisation_function(problem),
                           fmt::format("normalisation, {}, n",
                                       problem.normalisation->lstm ? "cell" : "sparsekiln::CellMatrices{}")));
@@ -298,6 +312,9 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse("a config's split is 1 or more, or derived where tables are attached");
   if (config.in_flight < kDerivedInFlight || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or all", kMostGridRows));
+  if (config.panels != 0 && config.variant != Variant::direct)
+    refuse(fmt::format("variant {} reads x where it is; panels=0 would work", name(config.variant)));
+  if (config.panels != 0 && config.panels != 1) refuse("panels is 0 or 1");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();
@@ -314,12 +331,30 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   validate_table(problem, target, config, instance.chunk);
 }
 
+namespace {
+
+/// Whole lines.
+constexpr std::int64_t kPanelAlignment = 128;
+
+/// Of a batch tile, as templates/panels.cuh has them.
+std::int64_t panel_bytes(const Spmm& problem, const Config& config) {
+  return problem.in_blocks() * std::int64_t{problem.block.in} * config.tile_n *
+         static_cast<std::int64_t>(size_of(problem.dtype));
+}
+
+}  // namespace
+
 Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t threads,
                        const Schedule& schedule, std::int64_t counters_in_front) {
   Workspace workspace;
   if (schedule.counters != 0)
     workspace.bytes_per_tile = std::int64_t{4} * config.rows * problem.weights() * config.merge *
                                problem.block.out * config.tile_n * schedule.partials;
+  if (config.panels != 0) {
+    const std::int64_t panels = panel_bytes(problem, config);
+    workspace.bytes_per_tile =
+        (workspace.bytes_per_tile + kPanelAlignment - 1) / kPanelAlignment * kPanelAlignment + panels;
+  }
   if (problem.image_alignment != 0) workspace.bytes_of_one = TransposedImages(problem).row_bytes();
   workspace.sums_of_one = bytes_of_sums(problem, threads);
   // Without counters of its own, too: what it writes must not be where another entry has them.
@@ -350,6 +385,8 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
     entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
     entry.passes.push_back(fmt::format("sparsekiln_rows_to_images_{}", index));
   }
+  if (range.config.panels != 0)
+    entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_panels_{}", index));
   if (problem.normalisation) entry.passes.push_back(fmt::format("sparsekiln_normalise_{}", index));
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
@@ -386,6 +423,7 @@ class KernelWriter {
     entry.workspace = workspace_of(problem_, range.config, instance.threads, schedule, counters_in_front);
     TableFigures figures{schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
     if (problem_.epilogue.edge_bias) figures.features = problem_.out_features();
+    if (range.config.panels != 0) figures.columns = problem_.in_blocks();
     tables_.write(index(), make_tables(problem_, schedule, instance.chunk), range.config.table, figures,
                   gates());
     write(range.config, instance, std::move(entry), schedule.counters > 0);
@@ -426,8 +464,9 @@ class KernelWriter {
                   .threads = instance.threads,
                   .ctas = instance.ctas,
                   .tensor_maps = instance.tensor_maps.size(),
+                  .panels = config.panels != 0,
                   .takes_tables = config.table == TableForm::attached,
-                  .overlaps = instance.attributes.overlaps_previous,
+                  .overlaps = begins_early(instance),
                   .members = members.text()});
     source_.entries.push_back(std::move(entry));
   }

@@ -25,6 +25,9 @@ struct Waits {
   double instruction = 0;  ///< of a warp, cycles
   double item = 0.685;     ///< that is written, and its kilobytes beside
   double launch = 2.51;    ///< that does least, its first loads and last stores
+  /// The share of the shorter times that adds to the longest one: resources are not in use at the same time
+  /// throughout.
+  double overlap_lost = 0.2;
 };
 
 /// What a CTA takes of its multiprocessor.
@@ -37,6 +40,8 @@ struct CtaCosts {
   bool chunk_per_warp = false;
   /// Products reach the full rate of the tensor cores, not the share of it that mma.sync has on sm_90.
   bool full_rate = false;
+  /// Bytes of a cycle that come from L2 into a multiprocessor.
+  double cache_bytes = 60.7;
   std::int32_t product_tiles = 1;  ///< of 16 × 8 sums, that a tensor-core instruction of a warp adds to
   Waits waits;
 };

@@ -187,14 +187,16 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
   if (!tables.parts.empty()) {
     reader("int", "split", "splits");
     reader("sparsekiln::SplitPart", "part", "parts");
+  }
+  if (!tables.parts.empty() || figures.columns)
     text() += fmt::format(
-        "  // The workspace: counters for each batch tile, in counter_bytes, then the sums of each tile's "
-        "parts.\n"
+        "  // The workspace: counters for each batch tile, in counter_bytes, then what each tile has there.\n"
         "  __device__ static int counters() {{ return {}; }}\n"
         "  __device__ static long long counter_bytes() {{ return {}; }}\n"
         "  __device__ static long long tile_bytes() {{ return {}; }}\n",
         figures.counters, figures.counter_bytes, figures.tile_bytes);
-  }
+  if (figures.columns)
+    text() += fmt::format("  __device__ static int columns() {{ return {}; }}\n", *figures.columns);
   if (figures.features)
     text() += fmt::format("  __device__ static int features() {{ return {}; }}\n", *figures.features);
   if (form == TableForm::unrolled) {

@@ -21,6 +21,7 @@ struct TableFigures {
   std::int64_t counter_bytes = 0;  ///< in front
   std::int64_t tile_bytes = 0;
   std::optional<std::int64_t> features;  ///< of y, where the kernel asks for them
+  std::optional<std::int32_t> columns;   ///< blocks of x, likewise
 };
 
 /// What the tables of form `global` of one module may take as text of the source. Above it,

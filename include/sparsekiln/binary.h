@@ -75,8 +75,8 @@ inline constexpr Argument kLastArgument = Argument::pair_dy;
 /// entry of a Binary, so that no partial sum of one launch overwrites a counter of another. They must be zero
 /// before the first launch of a Binary; every launch leaves them at zero.
 struct Workspace {
-  std::int64_t counter_bytes = 0;   ///< a multiple of 64
-  std::int64_t bytes_per_tile = 0;  ///< partial sums and packed activations
+  std::int64_t counter_bytes = 0;   ///< a multiple of 128
+  std::int64_t bytes_per_tile = 0;  ///< partial sums, and then packed activations
   std::int64_t bytes_of_one = 0;    ///< of each of the batch: activations, packed for one tile, or transposed
   /// After all of these, for each of the batch: a row of the sums of the product, where they are wider than
   /// the result that a pass of the launch makes of them. They are then what y is for the product. A multiple
@@ -113,6 +113,8 @@ struct LaunchAttributes {
   /// The launch may begin before the one before it in its stream has ended (programmatic dependent launch):
   /// the kernel itself waits for what it reads. sm_90 and later.
   bool overlaps_previous = false;
+  /// Every pass but the first may begin before the one before it has ended, in the same way.
+  bool passes_overlap = false;
 
   [[nodiscard]] bool clustered() const { return cluster[0] * cluster[1] != 1; }
   friend bool operator==(const LaunchAttributes&, const LaunchAttributes&) = default;

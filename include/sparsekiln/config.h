@@ -76,15 +76,18 @@ struct Config {
   /// CTAs of a cluster that compute other block rows of the same batch tile, and share the tiles of x that
   /// the copy engine brings them. wgmma.
   std::int32_t cluster_rows = 1;
+  /// 1: a pass of the launch copies x to panels [in / block.in][n][block.in] first, where what a block is
+  /// multiplied with lies together. stream and direct.
+  std::int32_t panels = 0;
   TableForm table = TableForm::constant;
   OperandA operand_a = OperandA::x;  ///< on tensor cores
   bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out
 
   friend bool operator==(const Config&, const Config&) = default;
 };
-/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters only where
-/// there are some, and in_flight, which may be "all", only where it is given; split may be "derived".
-/// `parse_config` reads it back.
+/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters and panels
+/// only where there are some, and in_flight, which may be "all", only where it is given; split may be
+/// "derived". `parse_config` reads it back.
 [[nodiscard]] std::string to_string(const Config& config);
 [[nodiscard]] Config parse_config(std::string_view text);
 

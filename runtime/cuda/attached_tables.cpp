@@ -37,6 +37,8 @@ void AttachedTables::upload(const Binary& binary) {
     parameter.tile_bytes = entry.workspace.bytes_per_tile;
     parameter.counters = image.counters;
     parameter.features = static_cast<std::int32_t>(binary.operands.out_features);
+    const std::int64_t block_in = binary.operands.block.in;
+    parameter.columns = static_cast<std::int32_t>((binary.operands.in_features + block_in - 1) / block_in);
     arguments_.push_back(parameter);
     if (!image.bytes.empty()) stream.copy(at, image.bytes);
     at += image.bytes.size();

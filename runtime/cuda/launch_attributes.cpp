@@ -30,7 +30,8 @@ void check_support(const Context& context, const Entry& entry) {
 
 }  // namespace
 
-std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const Entry& entry) {
+std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const Entry& entry,
+                                                 std::size_t pass) {
   const LaunchAttributes& asked = entry.attributes;
   std::vector<CUlaunchAttribute> attributes;
   if (asked.clustered()) {
@@ -45,7 +46,8 @@ std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const E
     cluster.value.clusterDim.z = 1;
     attributes.push_back(cluster);
   }
-  if (asked.overlaps_previous && launches_with_attributes(context)) {
+  if ((pass == 0 ? asked.overlaps_previous : asked.overlaps_previous || asked.passes_overlap) &&
+      launches_with_attributes(context)) {
     CUlaunchAttribute overlap{};
     overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     overlap.value.programmaticStreamSerializationAllowed = 1;

@@ -43,17 +43,20 @@ void check_entry(const Entry& entry) {
 
 /// One entry, ready: everything that cuLaunchKernel takes except the operands.
 struct Launchable {
-  std::vector<CUfunction> passes;
+  struct Pass {
+    CUfunction function;
+    std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
+  };
+  std::vector<Pass> passes;
   unsigned workers;
   std::int32_t tile_n;
   std::int32_t rows_of_one;
   unsigned threads;
   unsigned dynamic_shared_bytes;
   LaunchPlan plan;
-  std::vector<CUlaunchAttribute> attributes;  ///< none: cuLaunchKernel does
-  unsigned cluster_tiles;                     ///< batch tiles of a cluster
-  unsigned most_rows;                         ///< of the grid
-  const void* tables;                         ///< of an attached layout; else null
+  unsigned cluster_tiles;  ///< batch tiles of a cluster
+  unsigned most_rows;      ///< of the grid
+  const void* tables;      ///< of an attached layout; else null
   TensorMaps tensor_maps;
 
   /// Rows of the grid for so many batch tiles: whole clusters. Where there are more tiles than the grid has
@@ -105,12 +108,12 @@ class ContextModule final : public Module {
         captures_overlap_(captures_overlap(*context_)) {
     for (std::size_t index = 0; index < binary_->entries.size(); ++index) {
       const Entry& entry = binary_->entries[index];
-      entries_.push_back(
-          {passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n, entry.rows_of_one,
-           static_cast<unsigned>(entry.threads), static_cast<unsigned>(entry.dynamic_shared_bytes),
-           LaunchPlan(entry.arguments), launch_attributes(*context_, entry),
-           static_cast<unsigned>(entry.attributes.cluster[1]), static_cast<unsigned>(entry.tiles_in_flight),
-           tables_.argument(index), TensorMaps(*context_, entry)});
+      entries_.push_back({passes_of(entry), static_cast<unsigned>(entry.workers), entry.tile_n,
+                          entry.rows_of_one, static_cast<unsigned>(entry.threads),
+                          static_cast<unsigned>(entry.dynamic_shared_bytes), LaunchPlan(entry.arguments),
+                          static_cast<unsigned>(entry.attributes.cluster[1]),
+                          static_cast<unsigned>(entry.tiles_in_flight), tables_.argument(index),
+                          TensorMaps(*context_, entry)});
     }
   }
 
@@ -126,7 +129,8 @@ class ContextModule final : public Module {
         entries_(other.entries_) {
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       entries_[index].workers = static_cast<unsigned>(binary_->entries[index].workers);
-      entries_[index].attributes = launch_attributes(*context_, binary_->entries[index]);
+      for (std::size_t pass = 0; pass < entries_[index].passes.size(); ++pass)
+        entries_[index].passes[pass].attributes = launch_attributes(*context_, binary_->entries[index], pass);
       entries_[index].most_rows = static_cast<unsigned>(binary_->entries[index].tiles_in_flight);
       entries_[index].tables = tables_.argument(index);
       entries_[index].tensor_maps = TensorMaps(*context_, binary_->entries[index]);
@@ -177,8 +181,8 @@ class ContextModule final : public Module {
     const unsigned rows = entry.rows(batch_tiles(launch.n * rows_of_one, entry.tile_n));
     for (std::size_t pass = 0; pass < entry.passes.size(); ++pass) {
       const CUresult result =
-          entry.attributes.empty()
-              ? launch_kernel_(entry.passes[pass], entry.workers, rows, 1, entry.threads, 1, 1,
+          entry.passes[pass].attributes.empty()
+              ? launch_kernel_(entry.passes[pass].function, entry.workers, rows, 1, entry.threads, 1, 1,
                                entry.dynamic_shared_bytes, static_cast<CUstream>(launch.stream), parameters,
                                nullptr)
               : launch_with_attributes(entry, entry.passes[pass], rows, launch.stream, parameters);
@@ -197,19 +201,19 @@ class ContextModule final : public Module {
   }
 
   /// The kernels of an entry, resident, which may have its threads and its shared memory.
-  [[nodiscard]] std::vector<CUfunction> passes_of(const Entry& entry) const {
-    std::vector<CUfunction> passes;
+  [[nodiscard]] std::vector<Launchable::Pass> passes_of(const Entry& entry) const {
+    std::vector<Launchable::Pass> passes;
     for (const std::string& pass : entry.passes) {
       const CUfunction function = code_->function(pass);
       check_threads(*context_, function, entry, pass);
       allow_dynamic_shared(*context_, function, entry, pass);
-      passes.push_back(function);
+      passes.push_back({function, launch_attributes(*context_, entry, passes.size())});
     }
     return passes;
   }
 
-  [[nodiscard]] CUresult launch_with_attributes(const Launchable& entry, CUfunction function, unsigned rows,
-                                                void* stream, void** parameters) const {
+  [[nodiscard]] CUresult launch_with_attributes(const Launchable& entry, const Launchable::Pass& pass,
+                                                unsigned rows, void* stream, void** parameters) const {
     CUlaunchConfig config{};
     config.gridDimX = entry.workers;
     config.gridDimY = rows;
@@ -219,12 +223,12 @@ class ContextModule final : public Module {
     config.blockDimZ = 1;
     config.sharedMemBytes = entry.dynamic_shared_bytes;
     config.hStream = static_cast<CUstream>(stream);
-    config.attrs = const_cast<CUlaunchAttribute*>(entry.attributes.data());  // they are read
-    config.numAttrs = static_cast<unsigned>(entry.attributes.size());
-    const bool overlaps = entry.attributes.back().id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    config.attrs = const_cast<CUlaunchAttribute*>(pass.attributes.data());  // they are read
+    config.numAttrs = static_cast<unsigned>(pass.attributes.size());
+    const bool overlaps = pass.attributes.back().id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     if (overlaps && !captures_overlap_ && is_captured(config.hStream)) [[unlikely]]
       --config.numAttrs;
-    return context_->api().launch_kernel_ex(&config, function, parameters, nullptr);
+    return context_->api().launch_kernel_ex(&config, pass.function, parameters, nullptr);
   }
 
   /// The legacy default stream cannot be captured.

@@ -17,6 +17,7 @@ TEST_CASE("a config survives its text") {
                       .merge = 2,
                       .cluster = 2,
                       .cluster_rows = 2,
+                      .panels = 1,
                       .table = TableForm::global,
                       .operand_a = OperandA::w,
                       .packed = true};

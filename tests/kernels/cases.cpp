@@ -59,6 +59,7 @@ struct Space {
   std::vector<OperandA> operand_a = {OperandA::x};
   std::vector<std::int32_t> rows = {1};
   std::vector<std::int32_t> merge = {1};
+  std::vector<std::int32_t> panels = {0};
   std::vector<Operation> operations = {Operation::forward};
   std::vector<ActivationOrder> orders = {ActivationOrder::batch_major};
   std::vector<Epilogue> epilogues = {{}};
@@ -243,6 +244,7 @@ Space direct_space(const Target& target) {
   space.variant = Variant::direct;
   space.tile_n = {8, 16, 32, 64};
   space.stages = {1, 2};
+  space.panels = {0, 1};
   std::erase_if(space.types,
                 [](const auto& type) { return type.dtype == DType::f32 && type.math == Math::ieee; });
   return space;
@@ -307,6 +309,7 @@ enum Axis : std::size_t {
   kWorkers,
   kSplit,
   kTable,
+  kPanels,
   kWide,
   kBeside,
   kAxes
@@ -336,6 +339,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kWorkers] = size(space.workers);
   sizes[kSplit] = size(space.split);
   sizes[kTable] = size(space.tables);
+  sizes[kPanels] = size(space.panels);
   sizes[kPacked] = size(space.packed);
   sizes[kOperation] = size(space.operations);
   sizes[kOrder] = size(space.orders);
@@ -381,6 +385,7 @@ Case case_of(const Space& space, const Row& row) {
   config.operand_a = pick(space.operand_a, kOperandA);
   config.rows = pick(space.rows, kRows);
   config.merge = pick(space.merge, kMerge);
+  config.panels = pick(space.panels, kPanels);
   config.packed = pick(space.packed, kPacked);
 
   Case test;

@@ -41,7 +41,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.batch = 61;
   options.dtype = dtype;
   options.config = parse_config(config);
-  const bool hopper = options.overlap_launches || options.config->variant == Variant::wgmma;
+  const bool hopper =
+      options.overlap_launches || options.config->panels != 0 || options.config->variant == Variant::wgmma;
   const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":2";
   options.math = math;
@@ -126,6 +127,10 @@ TEST_CASE("every fault planted in a kernel that multiplies what it loads into re
        Fault::global_address_off, Fault::store_address_off, Fault::fragment_swapped,
        Fault::accumulator_swapped, Fault::multiply_dropped},
       3);
+  check_all_caught(make_subject(DType::f16, {8, 8}, "direct tile_n=16 stages=1 warps=2 panels=1"),
+                   {Fault::grid_wait_removed, Fault::global_address_off, Fault::fragment_swapped,
+                    Fault::accumulator_swapped, Fault::multiply_dropped},
+                   3);
   check_all_caught(make_subject(DType::bf16, {8, 8}, "direct tile_n=16 stages=1 warps=2"),
                    {Fault::barrier_removed, Fault::global_address_off, Fault::fragment_swapped,
                     Fault::accumulator_swapped, Fault::multiply_dropped},
@@ -272,6 +277,10 @@ TEST_CASE(
                                    "direct tile_n=16 stages=1 warps=4", "stream tile_n=16 stages=4 warps=4"})
     check_all_caught(make_subject(DType::f16, {32, 32}, config, Math::ieee, Operation::forward, overlaps),
                      {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);
+  // The pass that copies x, and the product after it.
+  check_all_caught(make_subject(DType::f16, {8, 8}, "direct tile_n=16 stages=1 warps=4 panels=1", Math::ieee,
+                                Operation::forward, overlaps),
+                   {Fault::grid_wait_removed, Fault::grid_trigger_early}, 2);
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=1 warps=4",
                                 Math::ieee, Operation::grad_input, overlaps),
                    {Fault::grid_wait_removed, Fault::grid_trigger_early}, 1);

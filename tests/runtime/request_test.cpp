@@ -56,7 +56,7 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
   [[maybe_unused]] const auto& [kind, arch, workers] = target;
   [[maybe_unused]] const auto& [up_to, numbers] = ranged;
   [[maybe_unused]] const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, split_saves,
-                                in_flight, cluster, cluster_rows, table, operand_a, packed] = config;
+                                in_flight, cluster, cluster_rows, panels, table, operand_a, packed] = config;
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9, o10, o11, o12, o13, o14, o15, o16, o17,
                                 o18, o19, o20, o21, o22, o23, o24, o25, o26, o27] = options;
 }
@@ -118,6 +118,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.plan[0].config.in_flight = 2; },
       [](Asked& a) { a.plan[0].config.cluster = 2; },
       [](Asked& a) { a.plan[0].config.table = TableForm::global; },
+      [](Asked& a) { a.plan[0].config.panels = 1; },
       [](Asked& a) { a.plan[0].config.operand_a = OperandA::w; },
       [](Asked& a) { a.plan[0].config.packed = true; },
       [](Asked& a) { a.plan.push_back({128, {}}); },
