@@ -1,7 +1,7 @@
 """Measures a layer's contestants (layer_contestants.py) in one process: ours as it is at first, ours once its kernels are baked, and dense
 ones.
 
-Microseconds of a call: `graph` from a CUDA graph of inference, `events` of inference called one by one, `training` of forward and
+Microseconds of a call: `graph` from a CUDA graph of inference, `overlap` from one of ours whose launches overlap, `events` of inference called one by one, `training` of forward and
 all gradients called one by one, and `host` in which a call of inference returns; all with warm caches. `first_s` are the seconds of its first call and of
 its first training step, with their compiles, in a store that is empty at first.
 """
@@ -61,19 +61,27 @@ def _seconds(clock, call: Callable[[], None]) -> float:
 class Entrant:
     """A layer, its calls, and samples of them."""
 
-    def __init__(self, clock, inference: Callable[[], None], training: Callable[[], None]):
+    def __init__(
+        self, clock, inference: Callable[[], None], training: Callable[[], None], overlapped: Callable[[], None] | None = None
+    ):  # fmt: skip
         self.samples: dict[str, list[float]] = {"events": [], "training": [], "host": []}
         self.refused: dict[str, str] = {}
         self._host = inference
         runs = {way: [call] * self._calls(clock, call) for way, call in (("events", inference), ("training", training))}
         self._launches = {way: (clock.prepare("events", calls), len(calls)) for way, calls in runs.items()}
         if "graph" in clock.ways:
-            try:
-                self._launches["graph"] = (clock.prepare("graph", runs["events"]), len(runs["events"]))
-                self.samples["graph"] = []
-            except Exception as error:
-                self.refused["graph"] = f"{type(error).__name__}: {error}".splitlines()[0]
-                clock.synchronize()
+            self._capture(clock, "graph", runs["events"])
+            if overlapped is not None:
+                overlapped()  # the launches of a graph overlap where a call before has read the weights
+                self._capture(clock, "overlap", [overlapped] * len(runs["events"]))
+
+    def _capture(self, clock, way: str, calls: list[Callable[[], None]]) -> None:
+        try:
+            self._launches[way] = (clock.prepare("graph", calls), len(calls))
+            self.samples[way] = []
+        except Exception as error:
+            self.refused[way] = f"{type(error).__name__}: {error}".splitlines()[0]
+            clock.synchronize()
 
     @staticmethod
     def _calls(clock, call: Callable[[], None]) -> int:
@@ -120,7 +128,8 @@ def measure(clock, case, rounds: int, left_out: dict[str, str], tell: Callable[[
             first = [_seconds(clock, inference)]
             training = layer_contestants.training(one, its_x)
             first.append(_seconds(clock, training))
-            if name == BAKED and (why := _bake(layer, [inference, training])):
+            overlapped = layer_contestants.overlapped(one, its_x) if name in (ATTACHED, BAKED) else None
+            if name == BAKED and (why := _bake(layer, [inference, training, overlapped, overlapped])):
                 found[name] = {"ok": False, "why": why}
                 continue
             with torch.no_grad():
@@ -128,7 +137,7 @@ def measure(clock, case, rounds: int, left_out: dict[str, str], tell: Callable[[
             error = float((y - expected).norm() / expected.norm())
             found[name] = {"ok": error <= _BOUNDS[case.dtype], "rel_error": error, "first_s": first}
             if found[name]["ok"]:
-                entrants[name] = Entrant(clock, inference, training)
+                entrants[name] = Entrant(clock, inference, training, overlapped)
             else:
                 found[name]["why"] = f"the result is wrong: relative error {error}"
         except Exception as error:

@@ -1,7 +1,7 @@
 """Layers of PyTorch on this machine's GPU against dense ones: bench/gpu_layers.py --build BUILD --out DIR [--minutes N] [--short]
 
 Linear layers against nn.Linear, convolutions against cuDNN, an LSTM against cuDNN's (layer_cases.py), the important ones first:
-inference from a CUDA graph and call by call, a training step, the host's time of a call, and the seconds of a first call. Ours twice: as
+inference from a CUDA graph, also of launches that overlap, and call by call, a training step, the host's time of a call, and the seconds of a first call. Ours twice: as
 a layer is at first, with the layout attached, and once its kernels are baked. What counts as right, and how times are taken,
 gpu_layer_contest.py says.
 
@@ -28,7 +28,7 @@ from sparsekiln_command import environment_of
 
 _ROUNDS = 7
 _END = 0.95  # of the minutes
-_WAYS = {"graph": "graph", "events": "one by one", "training": "training", "host": "host"}
+_WAYS = {"graph": "graph", "overlap": "overlapping", "events": "one by one", "training": "training", "host": "host"}
 
 
 def measured(contestant: dict | None, way: str) -> float | None:
@@ -48,7 +48,7 @@ def cells(part: dict) -> list[str]:
     contestants, row = part.get("contestants", {}), []
     for way in _WAYS:
         attached, baked = (measured(contestants.get(name), way) for name in (ATTACHED, BAKED))
-        dense = dense_us(part, way)
+        dense = dense_us(part, "graph" if way == "overlap" else way)
         row += ["-" if us is None else f"{us:.4g}" for us in (attached, baked)]
         row.append("-" if dense is None or baked is None else f"{dense / baked:.2f}")
     first = contestants.get(ATTACHED, {}).get("first_s")

@@ -10,7 +10,7 @@ import torch
 from layer_cases import LayerCase
 
 import sparsekiln
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, BlockSparseLSTM
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, BlockSparseLSTM, overlapping_launches
 
 _DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -63,6 +63,16 @@ def result_of(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 def inference(layer: torch.nn.Module, x: torch.Tensor) -> Callable[[], None]:
     def call() -> None:
         with torch.no_grad():
+            layer(x)
+
+    return call
+
+
+def overlapped(layer: torch.nn.Module, x: torch.Tensor) -> Callable[[], None]:
+    """Inference whose launches may begin before those before them have ended."""
+
+    def call() -> None:
+        with overlapping_launches(), torch.no_grad():
             layer(x)
 
     return call

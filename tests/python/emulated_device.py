@@ -3,6 +3,7 @@
 import ctypes
 import math
 import os
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import sparsekiln
-from sparsekiln.torch import convolution_products, kernels
+from sparsekiln.torch import convolution_products, kernels, lstm_steps, products
 
 FAR = torch.device("cuda:0")
 
@@ -77,6 +78,7 @@ class EmulatedDevice:
     def __init__(self, architecture: str):
         self.target = f"emulated:{architecture}"
         self.launches: list[str] = []  #: the operations of the kernels that ran
+        self.overlaps: list[str] = []  #: whether each of them could begin early: yes or no
         self._driver = ctypes.CDLL(os.environ["SPARSEKILN_EMULATOR"])
         self._number = self._open(int(architecture.removeprefix("sm_")))
 
@@ -103,6 +105,7 @@ class EmulatedDevice:
         """Stands in for products.run: launches with a workspace of just the size that the kernel says, as in a CUDA graph."""
         result = operands[2]
         self.launches.append(kernel.op)
+        self.overlaps.append(kernel.computation["overlap_launches"])
         if kernel.computation["bias_gradient"] == "yes":
             named["dbias"] = torch.full((operands[1].shape[-1],), torch.nan)
         if size := kernel.workspace_bytes(n):
@@ -145,11 +148,34 @@ class EmulatedDevice:
         self._ask("cuMemcpyDtoH_v2", ctypes.c_void_p(tensor.data_ptr()), address, ctypes.c_size_t(_span(tensor)))
 
 
-def emulate_convolutions(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
+def emulate_convolutions(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
     """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
-    emulated, use = EmulatedDevice("sm_80"), convolution_products._use
+    use = convolution_products._use
     monkeypatch.setattr(convolution_products, "_use", lambda *given, **more: use(*given, **more)._replace(device=FAR))
-    monkeypatch.setattr(convolution_products, "run", emulated.run)
+    return _emulate(monkeypatch, convolution_products, architecture)
+
+
+def emulate_lstm_steps(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
+    """The same of steps of an LSTM."""
+    monkeypatch.setattr(lstm_steps, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
+    return _emulate(monkeypatch, lstm_steps, architecture)
+
+
+def emulate_linear(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
+    """The same of the forward pass of linear layers."""
+    monkeypatch.setattr(products, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
+    emulated = _emulate(monkeypatch, products, architecture)
+
+    def run(kernel, n: int, x: torch.Tensor, w: torch.Tensor, **named: torch.Tensor | None) -> torch.Tensor:
+        return emulated.run(kernel, n, x, w, x.new_full((n, kernel.layout.rows * w.shape[1]), torch.nan), **named)
+
+    monkeypatch.setattr(products, "run", run)
+    return emulated
+
+
+def _emulate(monkeypatch: pytest.MonkeyPatch, launching: types.ModuleType, architecture: str) -> EmulatedDevice:
+    emulated = EmulatedDevice(architecture)
+    monkeypatch.setattr(launching, "run", emulated.run)
     monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
     monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
     return emulated

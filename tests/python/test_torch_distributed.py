@@ -18,11 +18,12 @@ from sharded_models import (  # noqa: E402
     HEAD, MLP_PLAN, TRANSFORMER_PLAN, Mlp, check_gradients, layer, tokens, transformer, twins,
 )  # fmt: skip
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLinear, init, sparsify_  # noqa: E402
+from sparsekiln.torch import BlockSparseLinear, init, launch_overlap, products, sparsify_  # noqa: E402
 from sparsekiln.torch.parallel import (  # noqa: E402
     ColwiseSparseParallel, Partition, RowwiseSparseParallel, ShardedBlockSparseLinear, parallelize,
 )  # fmt: skip
@@ -233,6 +234,55 @@ def _copies():
 
 def test_copies_and_inference_mode(two):
     two.run(_copies)
+
+
+def _overlapping(make):
+    """Whether launches of the layers of a model may begin early, call by call."""
+    model, x, early, start = make(), inputs(5, 96), [], products.start
+
+    def told(asked, given, launched):
+        begin = start(asked, given, launched)
+        early.append(begin.early)
+        return begin
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(launch_overlap, "place_of", lambda device: launch_overlap.Place(0, False))
+        patch.setattr(products, "start", told)
+        with launch_overlap.overlapping_launches():
+            y, found = model(x), []
+            model(x)
+            for _ in range(2):
+                model(x)
+                early.clear()
+                assert torch.equal(model(x), y)
+                found.append(list(early))
+                early.clear()
+                for parameter in model.parameters():
+                    parameter.mul_(1)
+                model(x)
+                found.append(early[:1])
+    return found
+
+
+def _sharded_mlp():
+    return parallelize(Mlp(), mesh(), MLP_PLAN)
+
+
+def test_launches_of_sharded_layers_overlap(two):
+    assert two.run(_overlapping, _sharded_mlp) == [[[True] * 4, [False]] * 2] * 2
+    # The two calls after a write are ordinary: that which notices it, and that which reads what was written.
+
+
+def _sharded_by_fsdp():
+    model = Mlp()
+    for part in (*model.children(), model):
+        fully_shard(part, mesh=mesh())
+    return model
+
+
+def test_launches_of_layers_whose_weights_fsdp_gathers_do_not(two):
+    for found in two.run(_overlapping, _sharded_by_fsdp):
+        assert not any(map(any, found))
 
 
 def _second_derivatives(plan):

@@ -4,22 +4,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
+from emulated_device import emulate_lstm_steps, needs_emulator, needs_gpu  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLSTM, kernels, lstm_steps  # noqa: E402
-from sparsekiln.torch.kernels import Use  # noqa: E402
+from sparsekiln.torch import BlockSparseLSTM  # noqa: E402
 
 
 @pytest.fixture
 def device(monkeypatch):
-    """Steps of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
-    emulated = EmulatedDevice("sm_80")
-    monkeypatch.setattr(lstm_steps, "Use", lambda *given, **more: Use(*given, **more)._replace(device=FAR))
-    monkeypatch.setattr(lstm_steps, "run", emulated.run)
-    monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
-    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
-    return emulated
+    return emulate_lstm_steps(monkeypatch)
 
 
 def results(module, x, packed):

@@ -28,6 +28,7 @@ from .baking import set_baking
 from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
 from .functional import linear
 from .fusion import fuse_conv_bn, fuse_conv_bn_
+from .launch_overlap import overlapping_launches
 from .layers import BlockSparseLinear
 from .matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
@@ -50,7 +51,7 @@ __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "lstm_cell", "matmul", "normalised_linear", "normalised_lstm_cell",
-    "normalize_filters", "sdd", "set_baking", "sparsify_", "weight_norm",
+    "normalize_filters", "overlapping_launches", "sdd", "set_baking", "sparsify_", "weight_norm",
 ]  # fmt: skip
 
 _share_threads()

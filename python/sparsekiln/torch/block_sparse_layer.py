@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import sparsekiln
-from sparsekiln._arguments import shown
+from sparsekiln._arguments import flag, shown
 
 from . import resizing
 from .averages import Lineage, check_averages, check_averages_in_order
@@ -40,6 +40,8 @@ class BlockSparseLayer(IndexTensors):
     block: tuple[int, int]  #: sides of a block: of rows and of columns
     SIDES = ("output", "input")  # what rows and columns of the weight are
     FEATURES = "features"
+    _overlap = False
+    _is_fsdp_managed_module = False  #: FSDP sets it
 
     parametrizations = Parametrizations()
 
@@ -111,6 +113,21 @@ class BlockSparseLayer(IndexTensors):
 
     def reset_parameters(self) -> None:
         raise NotImplementedError
+
+    @property
+    def overlap(self) -> bool:
+        """Whether launches of inference may begin before the launch before them in their stream has ended: see
+        overlapping_launches. May be set."""
+        return self._overlap
+
+    @overlap.setter
+    def overlap(self, on: bool) -> None:
+        self._overlap = flag("overlap", on)
+
+    @property
+    def _asked_to_overlap(self) -> bool | None:
+        """As operators take it. FSDP writes weights before each call, and hides it from PyTorch's count of writes."""
+        return not self._is_fsdp_managed_module and (self._overlap or None)
 
     def _make_weight(self, layout: Any, bias_features: int | None, device: Any, dtype: torch.dtype | None) -> None:
         """Makes parameters and buffers, when all else of the layer is there. None for no bias."""

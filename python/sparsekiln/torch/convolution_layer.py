@@ -51,8 +51,10 @@ class ConvolutionLayer(MaskedLayer):
     def __init__(
         self, in_channels: int, out_channels: int, geometry: Geometry, groups: int, bias: bool, padding_mode: str, device: Any,
         dtype: torch.dtype | None, layout: Any, density: float, block: int | tuple[int, int], max_blocks: int | None, tap_mask: Any,
+        overlap: bool,
     ):  # fmt: skip
         super().__init__()
+        self.overlap = overlap
         self.in_channels, self.out_channels = integer("in_channels", in_channels), integer("out_channels", out_channels)
         self.groups = integer("groups", groups)
         self.block = parse_block(block)
@@ -76,7 +78,7 @@ class ConvolutionLayer(MaskedLayer):
     @classmethod
     def from_conv(
         cls: type[_Layer], conv: torch.nn.Module, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
-        max_blocks: int | None = None, tap_mask: Any = None,
+        max_blocks: int | None = None, tap_mask: Any = None, overlap: bool = False,
     ) -> _Layer:  # fmt: skip
         """The blocks of largest Frobenius norm, over all taps, of a dense layer, `density` × all of them; or those of `layout`.
 
@@ -93,7 +95,7 @@ class ConvolutionLayer(MaskedLayer):
         options = {name: getattr(conv, name) for name in cls.OPTIONS}
         layer = cls(
             **options, bias=conv.bias is not None, device=weight.device, dtype=weight.dtype, layout=layout, block=sides,
-            max_blocks=max_blocks, tap_mask=tap_mask,
+            max_blocks=max_blocks, tap_mask=tap_mask, overlap=overlap,
         )  # fmt: skip
         return layer._adopt(conv)
 
@@ -204,4 +206,5 @@ class ConvolutionLayer(MaskedLayer):
         text += f", block={block}, blocks={self.layout.blocks}, density={self.layout.density:.4g}"
         text += "" if self._mask is None else f", taps={self._mask}"
         text += "" if self.max_blocks is None else f", max_blocks={self.max_blocks}"
+        text += ", overlap=True" if self.overlap else ""
         return text if self.bias is not None else f"{text}, bias=False"

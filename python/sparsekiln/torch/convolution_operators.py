@@ -8,8 +8,8 @@
 W is given as `values` [blocks, taps, block_out, block_in] with the index tensors `crow` and `col` of a BSR tensor of its
 channels, [out, in], and `geometry` as five numbers for each dimension: see Geometry. `taps` is a mask of taps, "" for none:
 see TapMask.text. With a mask for all blocks, W has the taps that it names alone; with one for each block, W is [pairs of a
-block and a tap that it has, block_out, block_in]. All results are differentiable, and their gradients are differentiable once
-more.
+block and a tap that it has, block_out, block_in]. `overlap` is as in operators.py. All results are differentiable, and their
+gradients are differentiable once more.
 """
 
 from typing import List, Optional  # noqa: UP035, the schema of an operator is made of them
@@ -20,13 +20,14 @@ from . import convolution_products as products
 from . import transforms
 from .convolution_geometry import Geometry
 from .custom_operator import custom_operator
+from .launch_overlap import Asked, asked_of
 from .operators import refuse_derivatives, refuse_forward_mode, unobserved
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
 
 
-def _y(x, values, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+def _y(x, values, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
     output = Geometry.from_list(geometry).output(x.shape[1:-1])
     return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
 
@@ -40,16 +41,16 @@ def _dw_and_dbias(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -
     return x.new_empty((*shape, block_out, block_in)), x.new_empty(dy.shape[-1] if bias else 0)
 
 
-def _y_of_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Tensor:
+def _y_of_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap=False) -> Tensor:
     return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
 
 
 @custom_operator("sparsekiln::convolution", products.check_convolution, _y)
 def convolution(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
-    taps: str,
-) -> Tensor:
-    return products.convolution(x, values, bias, crow, col, out_channels, geometry, taps)
+    taps: str, overlap: Optional[bool] = False,
+) -> Tensor:  # fmt: skip
+    return products.convolution(x, values, bias, crow, col, out_channels, geometry, taps, overlap)
 
 
 @custom_operator("sparsekiln::convolution_grad_input", products.check_grad_input, _dx)
@@ -71,13 +72,13 @@ def convolution_grad_weight(
 @custom_operator("sparsekiln::convolution_transposed", products.check_transposed, _y_of_transposed)
 def convolution_transposed(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, output: List[int],
-    geometry: List[int], taps: str,
+    geometry: List[int], taps: str, overlap: Optional[bool] = False,
 ) -> Tensor:  # fmt: skip
-    return products.transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
+    return products.transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap)
 
 
 def _save(ctx, inputs, output) -> None:
-    x, values, _, crow, col, _, ctx.geometry, ctx.taps = inputs
+    x, values, _, crow, col, _, ctx.geometry, ctx.taps, _ = inputs
     ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
     ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
 
@@ -96,7 +97,7 @@ def _backward(ctx, dy) -> tuple:
         dw, dbias = _ops.convolution_grad_weight(x, dy, crow, col, *values.shape[-2:], ctx.geometry, needs[2], ctx.taps)
     elif needs[2]:
         dbias = _sum_of_rows(dy)
-    return dx, dw, dbias if needs[2] else None, *(None,) * 5
+    return dx, dw, dbias if needs[2] else None, *(None,) * 6
 
 
 def _save_grad_input(ctx, inputs, output) -> None:
@@ -131,7 +132,7 @@ def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
 
 
 def _save_transposed(ctx, inputs, output) -> None:
-    x, values, _, crow, col, *_, ctx.geometry, ctx.taps = inputs
+    x, values, _, crow, col, *_, ctx.geometry, ctx.taps, _ = inputs
     ctx.in_channels = x.shape[-1]
     ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
 
@@ -145,7 +146,7 @@ def _backward_of_transposed(ctx, dy) -> tuple:
         dw, _ = _ops.convolution_grad_weight(dy, x, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
     if ctx.needs_input_grad[2]:
         dbias = _sum_of_rows(dy)
-    return dx, dw, dbias, *(None,) * 6
+    return dx, dw, dbias, *(None,) * 7
 
 
 convolution.register_autograd(_backward, setup_context=_save)
@@ -156,14 +157,18 @@ for _operator in (convolution, convolution_grad_input, convolution_grad_weight, 
     _operator.register_vmap(transforms.each(_operator))
 
 
-def call(x, values, bias, *others) -> Tensor:
-    """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it."""
-    return (products.convolution if is_direct(x, values, bias) else _ops.convolution)(x, values, bias, *others)
+def call(x, values, bias, *others, overlap: Asked = False) -> Tensor:
+    """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it. `overlap` is
+    for calls that autograd does not record."""
+    operands = x, values, bias
+    return (products.convolution if is_direct(*operands) else _ops.convolution)(*operands, *others, *unless_recorded(overlap, *operands))
 
 
-def call_transposed(x, values, bias, *others) -> Tensor:
+def call_transposed(x, values, bias, *others, overlap: Asked = False) -> Tensor:
     """y of the operator convolution_transposed, in the same way."""
-    return (products.transposed if is_direct(x, values, bias) else _ops.convolution_transposed)(x, values, bias, *others)
+    operands = x, values, bias
+    operator = products.transposed if is_direct(*operands) else _ops.convolution_transposed
+    return operator(*operands, *others, *unless_recorded(overlap, *operands))
 
 
 def is_direct(x, values, *others) -> bool:
@@ -172,5 +177,13 @@ def is_direct(x, values, *others) -> bool:
         return False
     refuse_forward_mode()
     refuse_derivatives("convolutions")
-    needs_gradient = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, values, *others))
-    return not needs_gradient and unobserved(x, values)
+    return not _is_recorded(x, values, *others) and unobserved(x, values)
+
+
+def _is_recorded(*operands: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in operands)
+
+
+def unless_recorded(overlap: Asked, *operands: Tensor | None) -> tuple[Asked, ...]:
+    """The last argument of an operator, if it is not left out."""
+    return () if _is_recorded(*operands) else (asked_of(overlap, *operands),)

@@ -16,6 +16,7 @@ from sparsekiln._arguments import shown
 
 from .convolution_geometry import Geometry, Numbers, by
 from .kernels import Use, Weight, find
+from .launch_overlap import Asked, start
 from .operands import blocks_for, check_alike, check_bias, check_blocks, check_indices, check_one_device, check_sides, dense, readable
 from .tap_masks import differs_by_block
 from .products import run, used, with_room
@@ -99,8 +100,8 @@ def _check_values(values: Tensor, crow: Tensor, col: Tensor, channels: tuple[int
     check_blocks(values, crow, col, blocks, *channels)
 
 
-def _used(values: Tensor, weight: Weight, taps: str) -> Tensor:
-    return dense(values if differs_by_block(taps) else used(values, weight))
+def _used(values: Tensor, weight: Weight, masks_blocks: bool) -> Tensor:
+    return dense(values if masks_blocks else used(values, weight))
 
 
 def _check_images(name: str, images: Tensor, channels: int, form: Geometry, like: Tensor) -> None:
@@ -123,7 +124,7 @@ def _check_dy(dy: Tensor, n: int, input: Sequence[int], form: Geometry) -> None:
 # ---- y ----
 
 
-def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps) -> Geometry:
+def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Geometry:
     form = Geometry.from_list(geometry)
     _check_values(values, crow, col, (x.shape[-1], out_channels), form, taps)
     _check_images("the input", x, x.shape[-1], form, values)
@@ -131,8 +132,8 @@ def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps) 
     return form
 
 
-def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=None) -> Tensor:
-    """`edges`: edge_gain and edge_bias, by these names, instead of a bias."""
+def convolution(x, values, bias, crow, col, out_channels, geometry, taps, overlap=False, edges=None) -> Tensor:
+    """`edges`: edge_gain and edge_bias, by these names, instead of a bias, of any type; the kernel takes them in float32."""
     form = check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     n, *input, in_channels = x.shape
     output = form.output(input)
@@ -143,23 +144,30 @@ def convolution(x, values, bias, crow, col, out_channels, geometry, taps, edges=
     use = use if edges else _ordered(use, x)
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     y = empty_images(x, (n, *output, out_channels), use.order == "feature-major")
-    return _forward(use, weight, x, _used(values, weight, taps), y, bias, **(edges or {}))
+    return _forward(use, weight, x, values, y, bias, overlap, **(edges or {}))
 
 
 def _epilogue(bias: Tensor | None) -> str:
     return "none" if bias is None else "bias"
 
 
-def _forward(use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, **edges: Tensor) -> Tensor:
-    n, bias = x.shape[0], None if bias is None else dense(bias)
-    run(weight.kernels.kernel(use, n), n, _given(x, use), values, _taken(y, use), bias=bias, **edges)
+def _forward(
+    use: Use, weight: Weight, x: Tensor, values: Tensor, y: Tensor, bias: Tensor | None, overlap: Asked, **edges: Tensor
+) -> Tensor:  # fmt: skip
+    n, given = x.shape[0], (values, bias, *edges.values())
+    values, bias = _used(values, weight, use.masks_blocks), None if bias is None else dense(bias)
+    edges = {name: dense(one.to(torch.float32)) for name, one in edges.items()}
+    begin = start(overlap, given, (values, bias, *edges.values()))
+    kernel = weight.kernels.kernel(use._replace(overlap=True) if begin.early else use, n)
+    run(kernel, n, _given(x, use), values, _taken(y, use), bias=bias, **edges)
+    begin.launched(weight.kernels, use, n)
     return y
 
 
 # ---- y of the transposed convolution ----
 
 
-def check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Geometry:
+def check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap=False) -> Geometry:
     """`output`: the extents of y, of which those of x follow."""
     form = Geometry.from_list(geometry)
     _check_values(values, crow, col, (out_channels, x.shape[-1]), form, taps)
@@ -172,7 +180,7 @@ def check_transposed(x, values, bias, crow, col, out_channels, output, geometry,
     return form
 
 
-def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps) -> Tensor:
+def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap=False) -> Tensor:
     form = check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
     n, *input, in_channels = x.shape
     padding = tuple(size - least for size, least in zip(output, form.least_input(input)))
@@ -183,7 +191,7 @@ def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
     use = _ordered(use, x)
     weight = find(crow, col, blocks_for(out_channels, values.shape[-1]))
     y = empty_images(x, (n, *output, out_channels), use.order == "feature-major")
-    return _forward(use, weight, x, _used(values, weight, taps), y, bias)
+    return _forward(use, weight, x, values, y, bias, overlap)
 
 
 # ---- dx ----
@@ -204,7 +212,7 @@ def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Ten
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     kernel = weight.kernels.kernel(use, n)
     dx = empty_images(dy, (n, *input, in_channels), use.order == "feature-major")
-    run(kernel, n, _given(dy, use), _used(values, weight, taps), _taken(dx, use))
+    run(kernel, n, _given(dy, use), _used(values, weight, use.masks_blocks), _taken(dx, use))
     return dx
 
 

@@ -26,13 +26,14 @@ class _BlockSparseConv(ConvolutionLayer):
         padding: int | tuple[int, ...] | str = 0, dilation: int | tuple[int, ...] = 1, groups: int = 1, bias: bool = True,
         padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *, layout: Any = None,
         density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None, tap_mask: Any = None,
-        edge_bias: int | tuple[int, ...] | None = None, max_input: int | tuple[int, ...] | None = None,
+        edge_bias: int | tuple[int, ...] | None = None, max_input: int | tuple[int, ...] | None = None, overlap: bool = False,
     ):  # fmt: skip
         form = parse_geometry(self.dimensions, kernel_size, stride, padding, dilation)
         bias = edge_bias is None and bias is not None and flag("bias", bias)
         super().__init__(
-            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
-        )
+            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask,
+            overlap,
+        )  # fmt: skip
         self.padding = padding if isinstance(padding, str) else form.before
         self._make_edges(edge_bias)
         self.max_input = max_input
@@ -105,14 +106,17 @@ class _BlockSparseConv(ConvolutionLayer):
         return text if self.edge_extents is None else text.removesuffix(", bias=False") + f", edge_bias={self.edge_extents}"
 
     def _of_images(self, images: Tensor, weight: Tensor, crow: Tensor, col: Tensor, bias: Tensor | None) -> Tensor:
+        asked = self._asked_to_overlap
         if self.edge_extents is not None:
             return call_with_edges(
-                images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list(), self._taps
+                images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list(), self._taps, overlap=asked
             )
         if not self._form.is_pointwise or self._taps:
-            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list(), self._taps)
+            return call(images, weight, bias, crow, col, self.out_channels, self._form.as_list(), self._taps, overlap=asked)
         rows = images.flatten(0, -2)
-        y = operators.call(rows, weight.flatten(0, 1), bias, crow, col, self.in_channels, self.out_channels, "none")
+        y = operators.call(
+            rows, weight.flatten(0, 1), bias, crow, col, self.in_channels, self.out_channels, "none", overlap=asked
+        )
         return y.reshape(*images.shape[:-1], self.out_channels)
 
     def _of_standard_operators(self, x: Tensor) -> Tensor:
@@ -147,6 +151,7 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
              others cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
     max_input   extents of the largest images of the input: one kernel serves all sizes up to it, instead of one for each. Its
              workspace is that of the largest, and on the cpu its time that of the largest width. May be set later, too
+    overlap  as in BlockSparseLinear
     edge_bias   the extents of the images of the input, which are then fixed. Outputs have a gain and a bias for each edge
              situation, y · edge_gain + edge_bias, both [situations, out_channels], instead of `bias`: see
              sparsekiln.edge_situations. Gains begin as 1, biases as 0

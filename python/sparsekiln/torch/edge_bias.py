@@ -21,9 +21,10 @@ import sparsekiln
 from . import convolution_products as products
 from . import transforms
 from .convolution_geometry import Geometry, by
-from .convolution_operators import is_direct
+from .convolution_operators import is_direct, unless_recorded
 from .custom_operator import custom_operator
-from .operands import check_operand, dense
+from .launch_overlap import Asked
+from .operands import check_operand
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
@@ -77,28 +78,28 @@ def check_edges(gain: Tensor, bias: Tensor, out_channels: int, form: Geometry, i
         check_operand(name, tensor, tensor.shape, tensor.dtype, like)
 
 
-def check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> None:
+def check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap=False) -> None:
     form = products.check_convolution(x, values, None, crow, col, out_channels, geometry, taps)
     check_type(x.dtype)
     check_edges(gain, bias, out_channels, form, x.shape[1:-1], taps, values)
 
 
-def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
     check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps)
-    edges = {name: dense(one.to(torch.float32)) for name, one in (("edge_gain", gain), ("edge_bias", bias))}
-    return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, edges)
+    edges = {"edge_gain": gain, "edge_bias": bias}
+    return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, overlap, edges)
 
 
-def _y(x, values, gain, bias, crow, col, out_channels, geometry, taps) -> Tensor:
+def _y(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
     return x.new_empty((x.shape[0], *Geometry.from_list(geometry).output(x.shape[1:-1]), out_channels))
 
 
 @custom_operator("sparsekiln::convolution_edge_bias", check_convolution, _y)
 def convolution_edge_bias(
     x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
-    taps: str,
+    taps: str, overlap: Optional[bool] = False,
 ) -> Tensor:  # fmt: skip
-    return convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps)
+    return convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap)
 
 
 def _check_gradients(dy, sums, gain, input, geometry, taps) -> None:
@@ -130,7 +131,7 @@ def edge_bias_gradients(
 
 
 def _save(ctx, inputs, output) -> None:
-    x, values, gain, _, crow, col, ctx.out_channels, ctx.geometry, ctx.taps = inputs
+    x, values, gain, _, crow, col, ctx.out_channels, ctx.geometry, ctx.taps, _ = inputs
     ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
     ctx.save_for_backward(x if any(ctx.needs_input_grad[1:3]) else None, values, gain, crow, col)
 
@@ -146,7 +147,7 @@ def _backward(ctx, dy) -> tuple:
         dx = _ops.convolution_grad_input(scaled, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry, ctx.taps)
     if needs[1]:
         dw, _ = _ops.convolution_grad_weight(x, scaled, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
-    return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 5
+    return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 6
 
 
 def _save_gradients(ctx, inputs, output) -> None:
@@ -175,7 +176,9 @@ for _operator in (convolution_edge_bias, edge_bias_gradients):
     _operator.register_vmap(transforms.each(_operator))
 
 
-def call(x, values, gain, bias, *others) -> Tensor:
-    """y of the operator convolution_edge_bias, with its arguments and its gradients."""
-    direct = is_direct(x, values, gain, bias)
-    return (convolve if direct else _ops.convolution_edge_bias)(x, values, gain, bias, *others)
+def call(x, values, gain, bias, *others, overlap: Asked = False) -> Tensor:
+    """y of the operator convolution_edge_bias, with its arguments and its gradients. `overlap` is for calls that autograd does not
+    record."""
+    operands = x, values, gain, bias
+    operator = convolve if is_direct(*operands) else _ops.convolution_edge_bias
+    return operator(*operands, *others, *unless_recorded(overlap, *operands))

@@ -10,6 +10,7 @@ import sparsekiln
 from sparsekiln._arguments import shown
 
 from .kernels import kernels_of, know
+from .launch_overlap import Asked
 from .operands import check_loaded, check_optional_tensors, check_tensor
 from .operators import call, refuse_transforms_of_bsr
 from .products import ACTIVATIONS
@@ -19,7 +20,7 @@ Tensor = torch.Tensor
 
 def apply(
     x: Tensor, values: Tensor, bias: Tensor | None, crow: Tensor, col: Tensor, in_features: int,
-    out_features: int, activation: str,
+    out_features: int, activation: str, overlap: Asked = False,
 ) -> Tensor:  # fmt: skip
     """act(x[..., in] · Wᵀ + bias) -> [..., out], with W in the form that the operators take. Follows torch.autocast."""
     check_tensor(x)
@@ -30,7 +31,7 @@ def apply(
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         x, values, bias = autocast(x.device.type, x, values, bias)
     rows = x if x.dim() == 2 else x.reshape(_rows_of(x), in_features)
-    y = call(rows, values, bias, crow, col, in_features, out_features, activation)
+    y = call(rows, values, bias, crow, col, in_features, out_features, activation, overlap=overlap)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
 
 

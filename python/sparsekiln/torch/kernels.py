@@ -48,6 +48,7 @@ class Use(NamedTuple):
     order: str = "batch-major"  #: as sparsekiln.compile takes it
     positions: int = 1  #: of an image of a convolution, of its input or its output: of the larger one
     masks_blocks: bool = False  #: each block has taps of its own, so that no other layout can be meant
+    overlap: bool = False  #: a launch may begin early: see launch_overlap.py
 
     def bound(self, n: int) -> int:
         """The largest batch of the kernel that serves a batch of `n`."""
@@ -97,6 +98,12 @@ class LayoutKernels:
             return self._compile(*key)
         self.count_call(key)
         return kernel
+
+    def prepare(self, use: Use, n: int) -> None:
+        """Has that kernel compiled, which no call takes yet."""
+        key = use, use.bound(n)
+        if key not in self._kernels:
+            self._compile(*key)
 
     def count_call(self, key: tuple[Use, int]) -> None:
         """Notes a call of a kernel that is there: after some it is baked, if it has tables."""
@@ -233,6 +240,7 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int, baked: boo
         in_features=0 if use.in_features == inputs else use.in_features,  # 0: no block is partial
         out_features=0 if use.out_features == outputs else use.out_features,
         alignment=use.alignment, attached=not baked and _is_attached(layout, use), convolution=use.convolution, order=use.order,
+        overlap_launches=use.overlap,
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ class BlockSparseLinear(BlockSparseLayer):
     activation  None or one of sparsekiln.activations, such as "gelu": computed with the product
     dtype       float32, bfloat16 or float16, accumulated in float32, or on the cpu float64
     max_blocks  room for layouts of up to so many blocks, so that relayout changes no shape; None for the layout's own
+    overlap     in inference, launches may begin before the one before them in their stream has ended: see overlapping_launches
 
     Parameters: `weight_values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
     `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. With max_blocks, `weight_values` and `col_indices` have
@@ -41,8 +42,10 @@ class BlockSparseLinear(BlockSparseLayer):
     def __init__(
         self, in_features: int, out_features: int, layout: Any, block: int | tuple[int, int] = 32, bias: bool = True,
         activation: str | None = None, device: Any = None, dtype: torch.dtype | None = None, max_blocks: int | None = None,
+        overlap: bool = False,
     ):  # fmt: skip
         super().__init__()
+        self.overlap = overlap
         self.in_features, self.out_features = integer("in_features", in_features, 1), integer("out_features", out_features, 1)
         self.block = parse_block(block)
         self.activation = parse_activation(activation)
@@ -54,7 +57,7 @@ class BlockSparseLinear(BlockSparseLayer):
     @classmethod
     def from_linear(
         cls, linear: torch.nn.Linear, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
-        activation: str | None = None, max_blocks: int | None = None,
+        activation: str | None = None, max_blocks: int | None = None, overlap: bool = False,
     ) -> "BlockSparseLinear":  # fmt: skip
         """The blocks of largest Frobenius norm of a dense layer, `density` × all of them; or those of `layout`."""
         if getattr(getattr(linear, "weight", None), "ndim", 0) != 2:
@@ -64,14 +67,15 @@ class BlockSparseLinear(BlockSparseLayer):
             layout = strongest(weight, density, sides)
         layer = cls(
             linear.in_features, linear.out_features, layout, sides, linear.bias is not None, activation, weight.device, weight.dtype,
-            max_blocks,
+            max_blocks, overlap,
         )  # fmt: skip
         return layer._adopt(linear)
 
     @classmethod
     def from_bsr(
-        cls, tensor: Tensor, bias: Tensor | None = None, activation: str | None = None, max_blocks: int | None = None
-    ) -> "BlockSparseLinear":
+        cls, tensor: Tensor, bias: Tensor | None = None, activation: str | None = None, max_blocks: int | None = None,
+        overlap: bool = False,
+    ) -> "BlockSparseLinear":  # fmt: skip
         """A copy of a BSR tensor [out, in] of PyTorch, and of the bias [out]."""
         check_bsr(tensor)
         tensor = tensor.detach()
@@ -83,7 +87,7 @@ class BlockSparseLinear(BlockSparseLayer):
                 raise ValueError(f"the bias is {given}; a tensor [{out_features}] would work")
         layer = cls(
             in_features, out_features, sparsekiln.Layout(tensor), tuple(values.shape[1:]), bias is not None, activation,
-            values.device, values.dtype, max_blocks,
+            values.device, values.dtype, max_blocks, overlap,
         )  # fmt: skip
         with torch.no_grad():
             layer._write_values(values)
@@ -122,7 +126,7 @@ class BlockSparseLinear(BlockSparseLayer):
         else:
             values, bias, crow, col = self._tensors()
             self._check_indices(crow, col)
-        return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation)
+        return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, self._asked_to_overlap)
 
     def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """`weight_values`, `bias`, `crow_indices` and `col_indices`. Modules look up each attribute in Python, which takes a small layer
@@ -178,6 +182,7 @@ class BlockSparseLinear(BlockSparseLayer):
         text = f"in_features={self.in_features}, out_features={self.out_features}, block={block}, blocks={self.layout.blocks}"
         text += f", density={self.layout.density:.4g}, bias={self.bias is not None}"
         text += "" if self.max_blocks is None else f", max_blocks={self.max_blocks}"
+        text += ", overlap=True" if self.overlap else ""
         return text if self.activation == "none" else f"{text}, activation={self.activation}"
 
     # ---- saved state ----

@@ -1,7 +1,7 @@
 """The custom operators torch.ops.sparsekiln.lstm and lstm_backward: sequences of an LSTM whose input has been projected.
 
 lstm_steps.py says how sequences are given. The result is differentiable with respect to the projection, h0, c0 and the
-weight; its gradients are not differentiable once more.
+weight; its gradients are not differentiable once more. `overlap` is as in operators.py, where `keep` is False.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .lstm_steps import GATES
 Tensor = torch.Tensor
 
 
-def _of_all_steps(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep) -> tuple[Tensor, ...]:
+def _of_all_steps(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, overlap=False) -> tuple[Tensor, ...]:
     rows, hidden = projection.shape[0], h0.shape[1]
     return (
         projection.new_empty((rows, hidden)), h0.new_empty(h0.shape), c0.new_empty(c0.shape),
@@ -34,9 +34,9 @@ def _of_backward(
 @custom_operator("sparsekiln::lstm", lstm_steps.check, _of_all_steps)
 def lstm(
     projection: Tensor, h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int],
-    reverse: bool, keep: bool,
+    reverse: bool, keep: bool, overlap: Optional[bool] = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    return lstm_steps.lstm(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
+    return lstm_steps.lstm(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, overlap)
 
 
 @custom_operator("sparsekiln::lstm_backward", lstm_steps.check_backward, _of_backward)
@@ -51,7 +51,7 @@ def lstm_backward(
 
 
 def _save(ctx, inputs, output) -> None:
-    _, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, keep = inputs
+    _, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, keep, _ = inputs
     h, _, _, c, activations = output
     if not keep:
         raise RuntimeError("torch.ops.sparsekiln.lstm was called with keep=False, and its gradient needs what that leaves out")
@@ -63,12 +63,12 @@ def _save(ctx, inputs, output) -> None:
 def _gradients(ctx, dh, dh_n, dc_n, *_) -> tuple:
     h, c, activations, h0, c0, values, crow, col = ctx.saved_tensors
     if dh is None and dh_n is None and dc_n is None:
-        return (None,) * 9
+        return (None,) * 10
     _, needs_h0, _, needs_weight, *_ = ctx.needs_input_grad
     dz, dh0, dc0, dw = torch.ops.sparsekiln.lstm_backward(
         dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, needs_h0, needs_weight
     )  # fmt: skip
-    return dz, dh0 if needs_h0 else None, dc0, dw if needs_weight else None, *(None,) * 5
+    return dz, dh0 if needs_h0 else None, dc0, dw if needs_weight else None, *(None,) * 6
 
 
 lstm.register_autograd(_gradients, setup_context=_save)

@@ -15,6 +15,7 @@ import sparsekiln
 from sparsekiln._arguments import shown
 
 from .kernels import LayoutKernels, Use, find
+from .launch_overlap import start
 from .memory import large_empty
 from .operands import blocks_for, check_matrix, check_operand, check_weight, dense, readable
 from .products import run, used
@@ -75,7 +76,7 @@ def plain_size(size: int | Tensor) -> int:
     return int(size) if isinstance(size, Tensor) else size
 
 
-def check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep) -> None:
+def check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, overlap=False) -> None:
     """ValueError or TypeError that says what is wrong with the operands."""
     if h0.dim() != 2:
         raise ValueError(f"h0 has the shape {tuple(h0.shape)}; it is [sequences, hidden]")
@@ -114,10 +115,14 @@ def _weight(crow: Tensor, col: Tensor, values: Tensor, hidden: int) -> tuple[Lay
 
 
 def _kernel(kernels: LayoutKernels, operation: str, epilogue: str, values: Tensor, n: int) -> "sparsekiln.Kernel":
+    return kernels.kernel(_use(kernels, operation, epilogue, values), n)
+
+
+def _use(kernels: LayoutKernels, operation: str, epilogue: str, values: Tensor) -> Use:
     block_out, block_in = values.shape[1:]
     layout = kernels.layout
     features = layout.cols * block_in, layout.rows * block_out
-    return kernels.kernel(Use(operation, (block_out, block_in), *features, values.dtype, values.device, epilogue=epilogue), n)
+    return Use(operation, (block_out, block_in), *features, values.dtype, values.device, epilogue=epilogue)
 
 
 def _before(step: Step, all_rows: Tensor, first: Tensor) -> Tensor:
@@ -139,7 +144,7 @@ def _last(taken: Sequence[Step], all_rows: Tensor) -> Iterator[Tensor]:
 
 
 def lstm(
-    projection, h0, c0, values, crow, col, batch_sizes, reverse, keep
+    projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, overlap=False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """h of all steps, the last h and c of each sequence, and, for the backward pass, c and the gates of all steps."""
     check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep)
@@ -151,7 +156,11 @@ def lstm(
     if total == 0:
         return h, h0.clone(memory_format=contiguous), c0.clone(memory_format=contiguous), c, activations
     kernels, weight = _weight(crow, col, values, hidden)
-    kernel = _kernel(kernels.of_gate(), "forward", "lstm+keep" if keep else "lstm", values, batch_sizes[0])
+    of_gate = kernels.of_gate()
+    use = _use(of_gate, "forward", "lstm+keep" if keep else "lstm", values)
+    begin = start(False if keep else overlap, (values,), (weight,))
+    first = of_gate.kernel(use._replace(overlap=begin.early), batch_sizes[0])
+    others = of_gate.kernel(use._replace(overlap=True), batch_sizes[0]) if begin.later_early and len(batch_sizes) > 1 else first
     projection, h0, c0 = readable(projection, 16), readable(h0, 16), readable(c0, 16)
     taken = steps(batch_sizes, reverse)
     now = None if keep else c0.clone(memory_format=contiguous)  # c of all sequences, in place
@@ -161,8 +170,10 @@ def lstm(
         else:
             of_cell = {"c_before": now[: step.n], "c": now[: step.n]}
         run(
-            kernel, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows], **of_cell
+            first if step.before is None else others, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows],
+            **of_cell,
         )  # fmt: skip
+    begin.launched(of_gate, use, batch_sizes[0])
     c_n = torch.cat(list(_last(taken, c))) if now is None else now
     return h, torch.cat(list(_last(taken, h))), c_n, c, activations
 

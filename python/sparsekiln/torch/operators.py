@@ -7,7 +7,8 @@
 
 W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`. The index tensors
 select the kernels; they are read when they first occur, and are then recognised. `values` and `col` may be longer than the
-layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros.
+layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros. `overlap` says whether a launch may
+begin early, where nothing is recorded: see launch_overlap.py.
 
 All results are differentiable, and their gradients are differentiable once more.
 """
@@ -19,13 +20,14 @@ from torch.autograd import forward_ad
 
 from . import products, transforms
 from .custom_operator import custom_operator
+from .launch_overlap import Asked, asked_of
 from .products import FROM_RESULT
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
 
 
-def _y(x, values, bias, crow, col, in_features, out_features, activation) -> Tensor:
+def _y(x, values, bias, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
     return x.new_empty((x.shape[0], out_features))
 
 
@@ -33,7 +35,7 @@ def _y_and_z(*arguments) -> tuple[Tensor, Tensor]:
     return _y(*arguments), _y(*arguments)
 
 
-def _dx(dy, z, values, crow, col, in_features, out_features, activation) -> Tensor:
+def _dx(dy, z, values, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
     return dy.new_empty((dy.shape[0], in_features))
 
 
@@ -46,9 +48,9 @@ def _dw_and_dbias(
 @custom_operator("sparsekiln::linear", products.check_linear, _y)
 def linear(
     x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, in_features: int,
-    out_features: int, activation: str,
+    out_features: int, activation: str, overlap: Optional[bool] = False,
 ) -> Tensor:  # fmt: skip
-    return products.linear(x, values, bias, crow, col, in_features, out_features, activation)
+    return products.linear(x, values, bias, crow, col, in_features, out_features, activation, overlap)
 
 
 @custom_operator("sparsekiln::linear_with_preactivation", products.check_linear, _y_and_z)
@@ -62,9 +64,9 @@ def linear_with_preactivation(
 @custom_operator("sparsekiln::linear_grad_input", products.check_grad_input, _dx)
 def linear_grad_input(
     dy: Tensor, z: Optional[Tensor], values: Tensor, crow: Tensor, col: Tensor, in_features: int,
-    out_features: int, activation: str,
+    out_features: int, activation: str, overlap: Optional[bool] = False,
 ) -> Tensor:  # fmt: skip
-    return products.grad_input(dy, z, values, crow, col, in_features, out_features, activation)
+    return products.grad_input(dy, z, values, crow, col, in_features, out_features, activation, overlap)
 
 
 @custom_operator("sparsekiln::linear_grad_weight", products.check_grad_weight, _dw_and_dbias)
@@ -87,9 +89,10 @@ def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
 
 def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
     """What backward needs. Without z, it computes z again from the layer's operands."""
-    x, values, bias, crow, col, in_features, out_features, activation = inputs
+    x, values, bias, crow, col, in_features, out_features, activation, *_ = inputs
     ctx.set_materialize_grads(False)
     ctx.arguments = in_features, out_features
+    ctx.others = (None,) * (len(inputs) - 3)  # gradients of what has none
     ctx.activation = activation
     if activation in FROM_RESULT:
         z = y
@@ -105,7 +108,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     needs, activation = ctx.needs_input_grad, ctx.activation
     twice = torch.is_grad_enabled()
     if dy is None and dz is None:
-        return (None,) * 8
+        return None, None, None, *ctx.others
     if activation not in FROM_RESULT and (z is None or twice):
         z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
     if dy is None:
@@ -125,7 +128,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         dw, dbias = grad_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
     elif needs[2]:
         dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
-    return dx, dw, dbias if needs[2] else None, *(None,) * 5
+    return dx, dw, dbias if needs[2] else None, *ctx.others
 
 
 linear.register_autograd(_backward, setup_context=lambda ctx, inputs, output: _save(ctx, inputs, output, None))
@@ -141,7 +144,7 @@ def _refuse_activation(activation: str) -> None:
 
 
 def _save_grad_input(ctx, inputs, output) -> None:
-    dy, _, values, crow, col, in_features, out_features, activation = inputs
+    dy, _, values, crow, col, in_features, out_features, activation, _ = inputs
     ctx.arguments = in_features, out_features
     ctx.activation = activation
     ctx.save_for_backward(dy, values, crow, col)
@@ -158,7 +161,7 @@ def _backward_of_grad_input(ctx, ddx) -> tuple:
         dvalues, _ = _ops.linear_grad_weight(
             ddx, dy, None, crow, col, values.shape[1], values.shape[2], *features, "none", False
         )
-    return ddy, None, dvalues, *(None,) * 5
+    return ddy, None, dvalues, *(None,) * 6
 
 
 def _save_grad_weight(ctx, inputs, output) -> None:
@@ -268,8 +271,9 @@ def _jvp_is_open() -> bool:
     return interpreter is not None and "Jvp" in str(interpreter.key())
 
 
-def call(*arguments) -> Tensor:
-    """y of the operator linear, with its arguments and its gradients, by the fastest way that is possible."""
+def call(*arguments, overlap: Asked = False) -> Tensor:
+    """y of the operator linear, with its arguments and its gradients, by the fastest way that is possible. `overlap` is for calls that
+    autograd does not record."""
     x, values, bias, *_, activation = arguments
     if not torch.compiler.is_compiling():
         refuse_forward_mode()
@@ -279,19 +283,22 @@ def call(*arguments) -> Tensor:
         x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
     )
     if unobserved(x, values):
-        return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments)
-    if needs_gradient and activation not in FROM_RESULT:
-        return _ops.linear_with_preactivation(*arguments)[0]
-    return _ops.linear(*arguments)
+        return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments, overlap)
+    if needs_gradient:
+        return _ops.linear(*arguments) if activation in FROM_RESULT else _ops.linear_with_preactivation(*arguments)[0]
+    return _ops.linear(*arguments, asked_of(overlap, values, bias))
 
 
-def call_transposed(x, values, crow, col, out_features, in_features) -> Tensor:
+def call_transposed(x, values, crow, col, out_features, in_features, overlap: Asked = False) -> Tensor:
     """x[n, in] · W of W[in, out], with gradients: what the operator linear_grad_input computes, whose in_features are `out`."""
     features = out_features, in_features
     if not torch.compiler.is_compiling():
         refuse_forward_mode()
         if _transforms is not None and _transforms() is not None:
             return transforms.linear_grad_input(x, values, crow, col, *features)
-        if not (torch.is_grad_enabled() and (x.requires_grad or values.requires_grad)) and unobserved(x, values):
-            return products.grad_input(x, None, values, crow, col, *features, "none")
-    return _ops.linear_grad_input(x, None, values, crow, col, *features, "none")
+    arguments = x, None, values, crow, col, *features, "none"
+    if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
+        return _ops.linear_grad_input(*arguments)
+    if unobserved(x, values):
+        return products.grad_input(*arguments, overlap)
+    return _ops.linear_grad_input(*arguments, asked_of(overlap, values))

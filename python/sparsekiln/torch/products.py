@@ -14,6 +14,7 @@ import sparsekiln
 from sparsekiln import _core
 
 from .kernels import Use, Weight, find
+from .launch_overlap import start
 from .operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_sides, check_weight, dense, readable
 
 Tensor = torch.Tensor
@@ -52,27 +53,42 @@ def check_activation(activation: str) -> None:
 # ---- y = act(x · Wᵀ + bias) ----
 
 
-def check_linear(x, values, bias, crow, col, in_features, out_features, activation) -> None:
+def check_linear(x, values, bias, crow, col, in_features, out_features, activation, overlap=False) -> None:
     check_activation(activation)
     check_weight(values, crow, col, in_features, out_features)
     check_matrix("the input", x, in_features, values)
     check_bias(bias, out_features, values)
 
 
-def linear(x, values, bias, crow, col, in_features, out_features, activation) -> Tensor:
+def linear(x, values, bias, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
     n, shape = x.shape[0], values.shape
     form = (shape, x.dtype, bias is None, activation, in_features, out_features)
     weight = find(crow, col, blocks_for(in_features, shape[-1]))
-    kernel = weight.ready("forward", n, *form)
+    constants = values, bias
+    begin = start(overlap, constants, constants)
+    kernel = weight.ready("forward", n, *form, begin.early)
     if kernel is not None and x.dim() == 2:
         try:
-            return run(kernel, n, x, used(values, weight), bias=bias)
+            y = run(kernel, n, x, used(values, weight), bias=bias)
         except sparsekiln.InvalidArgument:
             pass  # examined below
+        else:
+            if begin.settles:
+                begin.launched(weight.kernels, _use_of_linear(x, values, bias, in_features, out_features, activation), n)
+            return y
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
-    use = Use("forward", tuple(shape[1:]), in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
-    kernel = weight.make(use, n, *form)
-    return run(kernel, n, readable(x, use.alignment), dense(used(values, weight)), bias=None if bias is None else dense(bias))
+    values, bias = dense(used(values, weight)), None if bias is None else dense(bias)
+    begin = start(overlap, constants, (values, bias))
+    use = _use_of_linear(x, values, bias, in_features, out_features, activation)._replace(overlap=begin.early)
+    kernel = weight.make(use, n, *form, begin.early)
+    y = run(kernel, n, readable(x, use.alignment), values, bias=bias)
+    begin.launched(weight.kernels, use, n)
+    return y
+
+
+def _use_of_linear(x, values, bias, in_features, out_features, activation) -> Use:
+    block = tuple(values.shape[1:])
+    return Use("forward", block, in_features, out_features, x.dtype, x.device, epilogue=_epilogue(bias, activation))
 
 
 def used(values: Tensor, weight: Weight) -> Tensor:
@@ -99,7 +115,7 @@ def linear_with_preactivation(
 # ---- dx = (dy · act'(z)) · W ----
 
 
-def check_grad_input(dy, z, values, crow, col, in_features, out_features, activation) -> None:
+def check_grad_input(dy, z, values, crow, col, in_features, out_features, activation, overlap=False) -> None:
     check_weight(values, crow, col, in_features, out_features)
     _check_dy(dy, z, out_features, activation, values)
 
@@ -113,21 +129,35 @@ def _check_dy(dy, z, out_features, activation, like) -> None:
         raise ValueError(f"z is {tuple(z.shape)} of {z.dtype} on {z.device}; it is like the gradient of the output")
 
 
-def grad_input(dy, z, values, crow, col, in_features, out_features, activation) -> Tensor:
+def grad_input(dy, z, values, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
     n, shape = dy.shape[0], values.shape
     form = (shape, dy.dtype, activation, in_features, out_features)
     weight = find(crow, col, blocks_for(in_features, shape[-1]))
-    kernel = weight.ready("grad_input", n, *form)
+    constants = (values,)
+    begin = start(overlap, constants, constants)
+    kernel = weight.ready("grad_input", n, *form, begin.early)
     if kernel is not None and dy.dim() == 2 and (z is None or z.dim() == 2):
         try:
-            return run(kernel, n, dy, used(values, weight), z=z)
+            dx = run(kernel, n, dy, used(values, weight), z=z)
         except sparsekiln.InvalidArgument:
             pass  # examined below
+        else:
+            if begin.settles:
+                begin.launched(weight.kernels, _use_of_grad_input(dy, values, in_features, out_features, activation), n)
+            return dx
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
-    use = Use("grad_input", tuple(shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
-    kernel = weight.make(use, n, *form)
+    values = dense(used(values, weight))
+    begin = start(overlap, constants, (values,))
+    use = _use_of_grad_input(dy, values, in_features, out_features, activation)._replace(overlap=begin.early)
+    kernel = weight.make(use, n, *form, begin.early)
     z = None if z is None else readable(z, use.alignment)
-    return run(kernel, n, readable(dy, use.alignment), dense(used(values, weight)), z=z)
+    dx = run(kernel, n, readable(dy, use.alignment), values, z=z)
+    begin.launched(weight.kernels, use, n)
+    return dx
+
+
+def _use_of_grad_input(dy, values, in_features, out_features, activation) -> Use:
+    return Use("grad_input", tuple(values.shape[1:]), in_features, out_features, dy.dtype, dy.device, derivative=activation)
 
 
 # ---- dW = (dy · act'(z))ᵀ · x ----

@@ -15,6 +15,7 @@ from . import lstm_operators
 from .blocks import parse_block, strongest
 from .inner_modules import InnerDense, InnerLinear, run_within
 from .kernels import four_times, kernels_of
+from .launch_overlap import asked_of
 from .layers import BlockSparseLinear
 from .lstm_steps import GATES, keeps_for_backward, pair, plain_size, state_type
 from .operands import check_tensor
@@ -41,7 +42,9 @@ class _OfGates(InnerLinear):
 class _Gates(torch.nn.Module):
     """The weights of one layer in one direction: of its input, with the bias, and of its h."""
 
-    def __init__(self, inputs: int, hidden: int, bias: bool, layout: Any, input_layout: Any, block: Any, device: Any, dtype: Any):
+    def __init__(
+        self, inputs: int, hidden: int, bias: bool, layout: Any, input_layout: Any, block: Any, device: Any, dtype: Any, overlap: bool
+    ):  # fmt: skip
         super().__init__()
         options = {"device": device, "dtype": dtype}
         sides = parse_block(block)
@@ -57,7 +60,19 @@ class _Gates(torch.nn.Module):
             self.input = BlockSparseLinear(
                 inputs, GATES * hidden, four_times(_gate_layout(input_layout)), sides, bias, **options
             )  # fmt: skip
+        self.overlap = overlap
         self.reset_parameters()
+
+    @property
+    def overlap(self) -> bool:
+        """The setting of each block-sparse layer within it."""
+        return self.recurrent.overlap
+
+    @overlap.setter
+    def overlap(self, on: bool) -> None:
+        self.recurrent.overlap = on
+        if isinstance(self.input, BlockSparseLinear):
+            self.input.overlap = on
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -89,7 +104,8 @@ class _Gates(torch.nn.Module):
             values = values.to(projection.dtype)
         keep = keeps_for_backward(projection, h, c, values)
         steps, h_n, c_n, *_ = lstm_operators.lstm(
-            projection, h.to(projection.dtype), c.to(state_type(projection.dtype)), values, crow, col, batch_sizes, reverse, keep
+            projection, h.to(projection.dtype), c.to(state_type(projection.dtype)), values, crow, col, batch_sizes, reverse, keep,
+            not keep and asked_of(self.recurrent._asked_to_overlap, values),
         )  # fmt: skip
         return steps, h_n, c_n.to(projection.dtype)
 
@@ -123,6 +139,7 @@ class BlockSparseLSTM(torch.nn.Module):
                   with one for each layer and direction, in the order of nn.LSTM's weights
     input_layout  of the weight of one gate for the input, or a list likewise; None for dense ones
     block         side of a block: 8, 16, 32, 64 or 128; hidden_size is a multiple of it. On CUDA 16 or more, except in float32
+    overlap       as in BlockSparseLinear. All steps but the first of a call may begin early, whatever has been written before
 
     There is one bias, where nn.LSTM adds two. torch.jit.trace records it for one number of steps and sequences.
     """
@@ -131,6 +148,7 @@ class BlockSparseLSTM(torch.nn.Module):
         self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
         dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None,
         dtype: torch.dtype | None = None, *, layout: Any, input_layout: Any = None, block: int | tuple[int, int] = 32,
+        overlap: bool = False,
     ):  # fmt: skip
         super().__init__()
         if integer("proj_size", proj_size):
@@ -151,7 +169,17 @@ class BlockSparseLSTM(torch.nn.Module):
         input_layouts = _one_for_each(input_layout, all_of_them, "input_layout")
         for number in range(all_of_them):
             inputs = input_size if number < self.directions else hidden_size * self.directions
-            self.gates.append(_Gates(inputs, hidden_size, bias, layouts[number], input_layouts[number], block, device, dtype))
+            self.gates.append(_Gates(inputs, hidden_size, bias, layouts[number], input_layouts[number], block, device, dtype, overlap))
+
+    @property
+    def overlap(self) -> bool:
+        """Whether launches of inference may begin early, by each block-sparse layer within it. May be set."""
+        return self.gates[0].overlap
+
+    @overlap.setter
+    def overlap(self, on: bool) -> None:
+        for gates in self.gates:
+            gates.overlap = on
 
     @property
     def directions(self) -> int:
@@ -160,7 +188,7 @@ class BlockSparseLSTM(torch.nn.Module):
     @classmethod
     def from_lstm(
         cls, lstm: torch.nn.LSTM, density: float = 0.1, block: int | tuple[int, int] = 32, layout: Any = None,
-        input_layout: Any = None,
+        input_layout: Any = None, overlap: bool = False,
     ) -> "BlockSparseLSTM":  # fmt: skip
         """A dense layer's weights: the recurrent blocks whose Frobenius norm over all four gates is largest, `density` × all of them;
         or those of `layout`."""
@@ -174,7 +202,7 @@ class BlockSparseLSTM(torch.nn.Module):
         first = weights[0][0]
         layer = cls(
             lstm.input_size, lstm.hidden_size, lstm.num_layers, lstm.bias, lstm.batch_first, lstm.dropout, lstm.bidirectional, 0,
-            first.device, first.dtype, layout=layout, input_layout=input_layout, block=block,
+            first.device, first.dtype, layout=layout, input_layout=input_layout, block=block, overlap=overlap,
         )  # fmt: skip
         for number, (gates, dense) in enumerate(zip(layer.gates, weights)):
             gates.copy_dense(*dense)
@@ -267,7 +295,7 @@ class BlockSparseLSTM(torch.nn.Module):
     def extra_repr(self) -> str:
         layout = self.gates[0].recurrent.layout
         text = f"{self.input_size}, {self.hidden_size}, density={layout.density:.4g}"
-        for name, default in (("num_layers", 1), ("batch_first", False), ("dropout", 0.0), ("bidirectional", False)):
+        for name, default in (("num_layers", 1), ("batch_first", False), ("dropout", 0.0), ("bidirectional", False), ("overlap", False)):
             if getattr(self, name) != default:
                 text += f", {name}={getattr(self, name)}"
         return text
@@ -279,11 +307,21 @@ class BlockSparseLSTMCell(torch.nn.Module):
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: torch.dtype | None = None, *,
-        layout: Any, input_layout: Any = None, block: int | tuple[int, int] = 32,
+        layout: Any, input_layout: Any = None, block: int | tuple[int, int] = 32, overlap: bool = False,
     ):  # fmt: skip
         super().__init__()
         self.input_size, self.hidden_size = integer("input_size", input_size, 0), integer("hidden_size", hidden_size, 1)
-        self.gates = _Gates(self.input_size, self.hidden_size, flag("bias", bias), layout, input_layout, block, device, dtype)
+        options = input_layout, block, device, dtype, overlap
+        self.gates = _Gates(self.input_size, self.hidden_size, flag("bias", bias), layout, *options)
+
+    @property
+    def overlap(self) -> bool:
+        """As BlockSparseLSTM's."""
+        return self.gates.overlap
+
+    @overlap.setter
+    def overlap(self, on: bool) -> None:
+        self.gates.overlap = on
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:  # noqa: A002
         check_tensor(input)
@@ -298,7 +336,8 @@ class BlockSparseLSTMCell(torch.nn.Module):
         return (h.squeeze(0), c.squeeze(0)) if input.dim() == 1 else (h, c)
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, density={self.gates.recurrent.layout.density:.4g}"
+        text = f"{self.input_size}, {self.hidden_size}, density={self.gates.recurrent.layout.density:.4g}"
+        return f"{text}, overlap=True" if self.overlap else text
 
 
 def _one_for_each(given: Any, count: int, name: str) -> Sequence[Any]:

@@ -86,6 +86,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
     feature_places: Tensor  #: see _places_of_features; no buffer, of which others might make averages
     whole_features: tuple[int, int]  #: out and in, of all ranks together
     most_features: int  #: of the sharded ones, that any rank has
+    _written: list[int] | None = None  #: how often parameters had been written at the last call
 
     @property
     def partition(self) -> Partition:
@@ -156,7 +157,17 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
 
     def _product(self, x: Tensor, bias: Tensor | None, activation: str) -> Tensor:
         values = _local(self.weight_values)
-        return apply(x, values, bias, self.crow_indices, self.col_indices, self.in_features, self.out_features, activation)
+        features = self.in_features, self.out_features
+        return apply(x, values, bias, self.crow_indices, self.col_indices, *features, activation, self._asked_to_overlap)
+
+    @property
+    def _asked_to_overlap(self) -> bool | None:
+        """Also False after a write: PyTorch counts those to a DTensor, but not to the tensor of it that kernels read."""
+        parameters = [one for one in (self.weight_values, self.bias) if one is not None]
+        if torch.compiler.is_compiling() or any(one.is_inference() for one in parameters):
+            return False
+        before, self._written = self._written, [one._version for one in parameters]
+        return before == self._written and super()._asked_to_overlap
 
     # ---- what needs all blocks ----
 
@@ -195,7 +206,7 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
         out, into = self.whole_features
         mine = f"rank {self._rank}: {self.layout.blocks} of {self.whole_layout.blocks} blocks"
         how = "input features" if self.sharding.shards_inputs else "output features"
-        return f"in_features={into}, out_features={out}, {how} sharded, {mine}"
+        return f"in_features={into}, out_features={out}, {how} sharded, {mine}" + (", overlap=True" if self.overlap else "")
 
     # ---- made of a layer, and its state ----
 

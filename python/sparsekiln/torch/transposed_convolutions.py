@@ -39,7 +39,7 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         padding: int | tuple[int, ...] = 0, output_padding: int | tuple[int, ...] = 0, groups: int = 1, bias: bool = True,
         dilation: int | tuple[int, ...] = 1, padding_mode: str = "zeros", device: Any = None, dtype: torch.dtype | None = None, *,
         layout: Any = None, density: float = 0.1, block: int | tuple[int, int] = 32, max_blocks: int | None = None,
-        tap_mask: Any = None,
+        tap_mask: Any = None, overlap: bool = False,
     ):  # fmt: skip
         if isinstance(padding, str):
             raise ValueError(f"a padding of {padding!r}; transposed convolutions take numbers")
@@ -51,8 +51,9 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
                 "that are smaller than one of the two would work"
             )
         super().__init__(
-            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask
-        )
+            in_channels, out_channels, form, groups, bias, padding_mode, device, dtype, layout, density, block, max_blocks, tap_mask,
+            overlap,
+        )  # fmt: skip
         self.padding, self.output_padding = form.before, more
 
     @property
@@ -101,14 +102,16 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
     ) -> Tensor:  # fmt: skip
         if self._form.is_pointwise and not any(padding) and not self._taps:
             rows = images.flatten(0, -2)
-            y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, self.out_channels, self.in_channels)
+            features = self.out_channels, self.in_channels
+            y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, *features, self._asked_to_overlap)
             y = y.reshape(*images.shape[:-1], self.out_channels)
             return y if bias is None else y + bias
         output = list(self._output(input, padding))
         windows = [more // stride for more, stride in zip(padding, self.stride)]  # which x has not: dilation > stride
         if any(windows):  # the gradient is that of a convolution with these too
             images = F.pad(images, (0, 0, *(size for one in reversed(windows) for size in (0, one))))
-        return call_transposed(images, weight, bias, crow, col, self.out_channels, output, self._form.as_list(), self._taps)
+        form, asked = self._form.as_list(), self._asked_to_overlap
+        return call_transposed(images, weight, bias, crow, col, self.out_channels, output, form, self._taps, overlap=asked)
 
     def _of_standard_operators(self, x: Tensor, input: Numbers, padding: Numbers) -> Tensor:
         return self.dense_function(
@@ -135,6 +138,7 @@ _ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels th
     max_blocks  room for layouts of up to so many blocks, as in BlockSparseLinear
     tap_mask  bool, the taps that blocks have: [*kernel_size] of all blocks, or, with a layout, [blocks, *kernel_size] of each; others
              cost nothing. relayout keeps it; where each block has its own, it takes blocks away alone
+    overlap  as in BlockSparseLinear
 
     Parameters: `weight_values` [blocks, taps, block_in, block_out], blocks in row-major order over the layout, taps in
     row-major order of the kernel, and `bias` [out_channels]. Buffers: `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch.
