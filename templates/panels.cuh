@@ -4,8 +4,8 @@
 #include "ptx_mma.cuh"
 
 // x in panels, one for each block column: the features that its blocks are multiplied with, of all rows of a
-// batch tile, [batch tile][block column][tile_n][block_in]. Eight rows of a small block are one line of memory
-// there, where they are eight in x. A kernel before the product copies x to the workspace, with the
+// batch tile, [batch tile][block column][tile_n][block_in]. Eight rows of a small block are one line of
+// memory there, where they are eight in x. A kernel before the product copies x to the workspace, with the
 // grid of the product.
 
 namespace sparsekiln {

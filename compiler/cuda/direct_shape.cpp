@@ -60,7 +60,9 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
 
   DirectShape shape;
   shape.threads = 32 * config.warps;
+  // More may be asked for: then some of them wait.
   shape.ctas = ctas_of(config);
+  while (shape.ctas > 1 && !has_registers_for(problem, config, shape.ctas)) --shape.ctas;
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
   shape.registers = registers_of(problem, config);

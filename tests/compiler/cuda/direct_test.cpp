@@ -78,6 +78,27 @@ TEST_CASE(
   CHECK(refusal(backward, config).find("variant direct computes forward") != std::string::npos);
 }
 
+TEST_CASE("panels have a pass before the product and a place after the sums of a batch tile") {
+  Problem problem = mma_problem({16, 8}, 100, kHalf);
+  Config config = direct_config(32, OperandA::x, 1, 4);
+  config.panels = 1;
+  const Source source = emit_plan(problem, kHopper, {{100, config}});
+  const Entry& entry = source.entries.front();
+  CHECK(entry.passes == std::vector<std::string>{"sparsekiln_panels_0", "sparsekiln_forward_0"});
+  CHECK(entry.attributes.passes_overlap);
+  CHECK_FALSE(entry.attributes.overlaps_previous);
+  const std::int64_t panels = std::int64_t{32} * 8 * 2 * problem.layout.cols();
+  CHECK(entry.workspace.bytes_per_tile >= panels);
+  CHECK((entry.workspace.bytes_per_tile - panels) % 128 == 0);
+  CHECK_FALSE(emit_plan(problem, {Target::Kind::cuda, "sm_80", 6}, {{100, config}})
+                  .entries.front()
+                  .attributes.passes_overlap);
+  config.panels = 2;
+  CHECK(refusal(problem, config).find("panels is 0 or 1") != std::string::npos);
+  config = {.variant = Variant::mma, .tile_n = 32, .panels = 1};
+  CHECK(refusal(problem, config).find("panels=0 would work") != std::string::npos);
+}
+
 /// With as many CTAs of a multiprocessor as there are registers for.
 Config crowded(const Problem& problem, const Target& target, Config config) {
   config.split = 1;

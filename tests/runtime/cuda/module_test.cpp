@@ -139,6 +139,23 @@ TEST_CASE("clusters and overlap go to the driver as attributes of the launch") {
   CHECK(value_of<const void*>(made.arguments.at(0)) == launch.x);
 }
 
+TEST_CASE("of passes that overlap, the first is a plain launch, unless it overlaps the launch before") {
+  const StubSession session;
+  Binary binary = stub_binary();
+  binary.code = code_of("cubin sm_90\nkernel prepare 8 8 8 8 4 8 8\nkernel forward 8 8 8 8 4 8 8\n");
+  binary.entries.front().passes = {"prepare", "forward"};
+  for (const bool overlaps : {false, true}) {
+    binary.entries.front().attributes = {.overlaps_previous = overlaps, .passes_overlap = true};
+    const auto module = cuda::open_device(0)->load(shared(binary));
+    stub::record();
+    module->launch(0, launch_of(33));
+    const std::vector<stub::Launch> made = stub::launches();
+    REQUIRE(made.size() >= 2);
+    CHECK(made[made.size() - 2].overlaps_previous == overlaps);
+    CHECK(made.back().overlaps_previous);
+  }
+}
+
 TEST_CASE("a grid of clusters has as many rows as make whole clusters") {
   const StubSession session;
   Binary binary = stub_binary();
