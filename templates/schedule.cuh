@@ -28,6 +28,19 @@ struct Step {
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
 };
 
+/// What the last eight steps say of tiles and of x.
+struct RecentSteps {
+  unsigned bits = 0;  ///< four of each
+
+  __device__ __forceinline__ void add(const Step& step) { bits = bits << 4 | step.bits >> 27; }
+  /// The step before which kSince others were added.
+  template <int kSince>
+  __device__ __forceinline__ Step read() const {
+    static_assert(kSince < 8, "more are not kept");
+    return {bits >> 4 * kSince << 27};
+  }
+};
+
 /// Where a worker's chunks and items begin; they end where those of the next worker begin.
 struct __align__(8) WorkerBegin {
   int chunk;

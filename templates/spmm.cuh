@@ -31,10 +31,10 @@ struct Items {
     }
   }
   template <class Operands>
-  __device__ __forceinline__ void add(Operands& operands, int chunk) {
-    // The step says which tile it is and whether x has a new tile. An item with one tile needs neither.
+  __device__ __forceinline__ void add(Operands& operands) {
+    // An item with one tile needs neither its number nor whether x has a new tile.
     Step step{0};
-    if constexpr (Config::rows > 1) step.bits = table.step(chunk * Operands::kBlocks).x;
+    if constexpr (Config::rows > 1) step = operands.next();
     operands.acquire(step.same_input());
     if constexpr (Config::has_gates) {
       if (operands.skipped())
@@ -69,20 +69,20 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
     if (chunk >= end) break;
     const int item_end = min(items.item_end, end);
     if (kLast > 0 && begins_with_last) {
-      items.add(last, chunk);
+      items.add(last);
       chunk += kStride;
       begins_with_last = false;
     }
     if constexpr (kLast > 0) {
 #pragma unroll 1
       for (; chunk + kStride < item_end; chunk += 2 * kStride) {
-        items.add(first, chunk);
-        items.add(last, chunk + kStride);
+        items.add(first);
+        items.add(last);
       }
     }
 #pragma unroll 1
     for (; chunk < item_end; chunk += kStride) {
-      items.add(first, chunk);
+      items.add(first);
       begins_with_last = kLast > 0;
     }
   }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       items.finish_before(begin.chunk + i, to);
-      items.add(operands, begin.chunk + i);
+      items.add(operands);
     }
     items.finish_before(begin.chunk + kChunks, to);
   } else {
@@ -115,7 +115,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
     for (int chunk = begin.chunk + Operands::first();; chunk += Operands::kStride) {
       items.finish_before(chunk, to);
       if (chunk >= end.chunk) break;
-      items.add(operands, chunk);
+      items.add(operands);
     }
   }
 }
