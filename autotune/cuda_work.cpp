@@ -29,12 +29,12 @@ std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
 }
 
 /// Bytes of tables in global memory that a CTA's warps read for one batch tile, all CTAs together. Each warp
-/// looks at every step, and at the last one as often as it has stages; the lanes of a warp with chunks of its
-/// own look at those side by side, which is counted roughly, as is what merged steps have besides.
+/// loads every step once; those with chunks of their own share them, and look at what follows, which is
+/// counted roughly.
 std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts) {
   const std::int64_t warps = costs.threads / 32;
-  const std::int64_t steps = costs.chunk_per_warp ? counts.chunks + 2 * warps * counts.workers
-                                                  : warps * (counts.chunks + counts.workers * config.stages);
+  const std::int64_t steps =
+      costs.chunk_per_warp ? counts.chunks + 2 * warps * counts.workers : warps * counts.chunks;
   const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
   const std::int64_t splits =
       counts.partials == 0 ? 0 : 4 * counts.items + 8 * (counts.partials + counts.counters);

@@ -42,7 +42,7 @@
 //                  selects the chunk that goes to the stage that was read last
 //   x(), w()       give the addresses to read from
 //   queue_ahead()  queues the copies of the selected chunk, while the first fragments are being read
-//   release()      closes the group of copies and reads the next step of the schedule
+//   release()      closes the group of copies and takes the next step of the schedule
 
 namespace sparsekiln {
 
@@ -192,7 +192,7 @@ class SwizzledStages {
  private:
   // ---- the types of the operands' copies ----
 
-  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, kGates>;
+  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, Config::stages, kGates>;
   struct NoColumns {
     template <class From>
     __device__ __forceinline__ NoColumns(const From&, int, int) {}

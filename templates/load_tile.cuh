@@ -187,7 +187,7 @@ struct OperandStages {
     __device__ __forceinline__ explicit NoPoints(const Source<Config>&) {}
   };
   using PointRows = typename Select<Config::convolves, Points, NoPoints>::Type;
-  using ScheduleFeed = Feed<Table, 1, 1, 1, kGates>;
+  using ScheduleFeed = Feed<Table, 1, 1, 1, Config::stages, kGates>;
   enum : int {
     kBlocks = 1,
     /// length of a row of a block of W in memory

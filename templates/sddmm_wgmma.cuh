@@ -12,7 +12,7 @@
 // after it, of the blocks of x that a run has, in boxes of 64 features: rows of 128 bytes, one for each batch
 // row. A box that a run lacks is outside of x, and becomes zeros, as do batch rows after the last one.
 //
-// One thread goes through the runs of a worker, the pairs and the chunks, and has the copy engine fill the
+// One warp goes through the runs of a worker, the pairs and the chunks, and has the copy engine fill the
 // ring ahead (ring.cuh). Two warpgroups multiply: each has half of the outputs of a run, or, of 64, half of
 // its inputs. While they store a run, the ring is filled with what the next one multiplies.
 //
@@ -63,7 +63,7 @@ __device__ __forceinline__ const TensorMap* map_at(int index, const TensorMap& f
   return &first;
 }
 
-/// Fills the ring: the one thread that queues copies.
+/// Fills the ring: a warp of which one thread queues copies.
 template <class Config>
 class SddmmProducer {
  public:
@@ -83,8 +83,10 @@ class SddmmProducer {
       const TensorMap* const map_x = map_at(2 * pair, maps...);
       const TensorMap* const map_dy = map_at(2 * pair + 1, maps...);
 #pragma unroll 1
-      for (int first = 0; first < n; first += Config::chunk)
-        load_chunk(run.row, column, first, *map_x, *map_dy);
+      for (int first = 0; first < n; first += Config::chunk) {
+        if (ptx::is_elected()) load_chunk(run.row, column, first, *map_x, *map_dy);
+        at.advance();
+      }
     }
   }
 
@@ -104,7 +106,6 @@ class SddmmProducer {
           ring.x(at.place) + box * Ring::kBytesBox, map_x,
           column[box / Ring::kBoxesBlock] * Config::block_in + box % Ring::kBoxesBlock * Ring::kBoxFeatures,
           first, full);
-    at.advance();
   }
 
   const Ring& ring;

@@ -40,7 +40,7 @@ struct Sums {
 /// A table's elements come with instructions of these kinds.
 bool loads_tables(const std::string& kind) {
   return kind == "branch" || kind == "conversion" || kind == "integer" || kind == "memory_constant" ||
-         kind == "memory_param" || kind == "move" || kind == "predicate";
+         kind == "memory_param" || kind == "move" || kind == "predicate" || kind == "warp";
 }
 
 struct Counts {
