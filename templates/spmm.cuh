@@ -24,9 +24,11 @@ struct Items {
   /// Finishes the items that end before a chunk, also those that have no chunks.
   __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
     while (item_end <= chunk && item < end) {
+      const int next_end = table.item_end(item + 1);  // while this one is written
       auto&& accumulators = tile.gathered();
       finish(table, item, accumulators, to);
-      item_end = table.item_end(++item);
+      item_end = next_end;
+      ++item;
       tile.clear();
     }
   }
