@@ -138,11 +138,11 @@ __device__ __forceinline__ int features_left(int column) {
   return Config::in_features - block_of_features<Config>(column) * Config::block_in;
 }
 
-/// The steps of a warp's chunks, every kStride-th one from `first` on, held by its lanes. They load the steps
-/// of 32 / (kBlocks · kMerge) chunks at once, which are a window, and exchange them by shuffles. Several
-/// windows are held: each is loaded while at least kAhead chunks come before it, so that its loads may take
-/// as long as the copies of these. Gates (kGates) are loaded as early, and the steps that name their blocks
-/// one window earlier still.
+/// The steps of a warp's chunks, every kStride-th one from the first on, held by its lanes. They load the
+/// steps of 32 / (kBlocks · kMerge) chunks at once, which are a window, and exchange them by shuffles.
+/// Several windows are held: each is loaded while at least kAhead chunks come before it, so that its loads
+/// may take as long as the copies of these. Gates (kGates) are loaded as early, and the steps that name their
+/// blocks one window earlier still.
 ///
 /// All lanes of the warp call each function together.
 template <class Table, int kBlocks, int kMerge, int kStride, int kAhead, bool kGates>
@@ -157,22 +157,22 @@ struct StepWindows {
 
   const Table table;
   const float* const gates;
-  const int first;      ///< the warp's first chunk
-  const int left;       ///< chunks from there to the worker's end
-  int position = 0;     ///< of the next chunk among the warp's
+  int chunk;  ///< the next one
+  const int end;
+  const int phase;      ///< of the warp's chunks
   uint2 held[kLoaded];  ///< of each window a step; of a merged one, its other blocks are with other lanes
   float held_gates[kGates ? int{kHeld} : 1];
 
-  __device__ __forceinline__ StepWindows(const Table& from, const float* all_gates, int first_chunk, int end)
-      : table(from), gates(all_gates), first(first_chunk), left(end - first_chunk) {
+  __device__ __forceinline__ StepWindows(const Table& from, const float* all_gates, int first, int worker_end)
+      : table(from), gates(all_gates), chunk(first), end(worker_end), phase(first % kStride) {
 #pragma unroll
-    for (int i = 0; i < kLoaded; ++i) held[i] = load(i);
+    for (int i = 0; i < kLoaded; ++i) held[i] = load(i, first);
     if constexpr (kGates) {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) held_gates[i] = load_gate(held[i]);
     }
   }
-  __device__ __forceinline__ bool done() const { return position * kStride >= left; }
+  __device__ __forceinline__ bool done() const { return chunk >= end; }
   /// A step of the next chunk.
   __device__ __forceinline__ Step step(int own) const {
     return {__shfl_sync(0xffffffff, held[0].x, lane_of(own))};
@@ -186,10 +186,11 @@ struct StepWindows {
     return __shfl_sync(0xffffffff, held_gates[0], lane_of(own));
   }
   __device__ __forceinline__ void advance() {
-    if (++position % kChunks != 0) return;
+    chunk += kStride;
+    if ((position() & kChunks - 1) != 0) return;
 #pragma unroll
     for (int i = 1; i < kLoaded; ++i) held[i - 1] = held[i];
-    held[kLoaded - 1] = load(kLoaded - 1);
+    held[kLoaded - 1] = load(kLoaded - 1, 0);
     if constexpr (kGates) {
 #pragma unroll
       for (int i = 1; i < kHeld; ++i) held_gates[i - 1] = held_gates[i];
@@ -198,16 +199,20 @@ struct StepWindows {
   }
 
  private:
+  /// Of the next chunk among all of this phase. Windows begin at multiples of their chunks.
+  __device__ __forceinline__ int position() const { return chunk / kStride; }
   /// Modulo 32, as shuffles take it.
-  __device__ __forceinline__ int lane_of(int own) const { return position * kLanes + own * kMerge; }
-  /// What this lane holds of the window that begins `windows` after `position`: nothing after the last chunk.
-  __device__ __forceinline__ uint2 load(int windows) const {
+  __device__ __forceinline__ int lane_of(int own) const { return position() * kLanes + own * kMerge; }
+  /// What this lane holds of a window, counted from that of the next chunk: nothing before chunk `first`, and
+  /// nothing after the last one.
+  __device__ __forceinline__ uint2 load(int window, int first) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int chunk = (position + windows * kChunks + lane / kLanes) * kStride;
-    const int index = (first + chunk) * kBlocks + lane % kLanes / kMerge;
+    const int begin = (position() & -kChunks) + window * kChunks;
+    const int at = (begin + lane / kLanes) * kStride + phase;
+    const int index = at * kBlocks + lane % kLanes / kMerge;
     const int place = lane % kMerge;
     uint2 loaded = {Step::absent().bits, 0};
-    if (chunk >= left) return loaded;
+    if ((window == 0 && at < first) || at >= end) return loaded;
     if (place == 0)
       loaded = table.step(index);
     else if constexpr (kMerge > 1)
