@@ -311,7 +311,7 @@ class SwizzledStages {
   /// Completes these copies, at once or later, and advances to the next chunk.
   __device__ __forceinline__ void end() {
     if constexpr (!kAsync) pass_through(Puts{held});
-    feed.advance(Merged{row});
+    feed.advance();
     if constexpr (kAsync) ptx::commit_copies();
   }
 

@@ -356,7 +356,7 @@ struct OperandStages {
       }
       if (weighs) CopyW::async(to_w(), w_chunk(), depth());
     }
-    feed.advance(SingleBlock{});
+    feed.advance();
     ptx::commit_copies();
     filling = after(filling);
   }
@@ -367,7 +367,7 @@ struct OperandStages {
     if constexpr (Config::has_z)
       if (holds_x) CopyX::fetch(held_z, z_chunk(), columns_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), depth());
-    feed.advance(SingleBlock{});
+    feed.advance();
   }
   __device__ __forceinline__ void put() {
     if (holds_x) CopyX::put(to_x(), held_x);
@@ -391,7 +391,7 @@ struct OperandStages {
       }
       if (weighs) CopyW::put(to_w(), quads_w);
     }
-    feed.advance(SingleBlock{});
+    feed.advance();
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "extents.cuh"
+#include "ptx_mma.cuh"
 
 // The schedule as a kernel reads it: tables, read through the entry's `Table`, which are either constants of
 // the emitted source or an argument of the launch.
@@ -199,7 +200,7 @@ struct StepWindows {
   }
 
  private:
-  /// Of the next chunk among all of this phase. Windows begin at multiples of their chunks.
+  /// The next chunk's, among all of this phase. Windows begin at multiples of their chunks.
   __device__ __forceinline__ int position() const { return chunk / kStride; }
   /// Modulo 32, as shuffles take it.
   __device__ __forceinline__ int lane_of(int own) const { return position() * kLanes + own * kMerge; }
@@ -266,9 +267,10 @@ struct Feed {
   static_assert(!kGates || kMerge == 1, "the gate is that of the step's only block");
   using Steps = WorkerSteps<Table, kBlocks, kMerge, kAhead, kGates>;
   Steps steps;
-  const int own;  ///< which of the chunk's blocks this thread copies
+  const int own;       ///< which of the chunk's blocks this thread copies
+  int place[kWanted];  ///< in the step, of the blocks whose rows this thread copies
   Step step{0};
-  int block[kWanted];  ///< the blocks whose rows this thread copies; -1 where a merged step lacks the block
+  int block[kWanted];  ///< these blocks; -1 where a merged step lacks the block
   float gate = 1;      ///< of the block; 0 where there is no block
 
   /// Where kMerge > 1, `wanted(i)` is the position in the step of the block that the thread's i-th rows
@@ -277,22 +279,22 @@ struct Feed {
   __device__ __forceinline__ Feed(const Table& table, int worker, int own_block, Wanted wanted,
                                   const float* gates = nullptr)
       : steps(table, gates, table.worker(worker).chunk, table.worker(worker + 1).chunk), own(own_block) {
-    look(wanted);
+#pragma unroll
+    for (int i = 0; i < kWanted; ++i) place[i] = kMerge == 1 ? 0 : ptx::kept(wanted(i));
+    look();
   }
   __device__ __forceinline__ bool done() const { return steps.done(); }
-  template <class Wanted>
-  __device__ __forceinline__ void advance(Wanted wanted) {
+  __device__ __forceinline__ void advance() {
     steps.advance();
-    look(wanted);
+    look();
   }
 
  private:
-  template <class Wanted>
-  __device__ __forceinline__ void look(Wanted wanted) {
+  __device__ __forceinline__ void look() {
     step = steps.step(own);
     if constexpr (kGates) gate = steps.gate(own);
 #pragma unroll
-    for (int i = 0; i < kWanted; ++i) block[i] = steps.block(own, kMerge == 1 ? 0 : wanted(i));
+    for (int i = 0; i < kWanted; ++i) block[i] = steps.block(own, place[i]);
   }
 };
 
