@@ -29,18 +29,17 @@ std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
 }
 
 /// Bytes of tables in global memory that a CTA's warps read for one batch tile, all CTAs together. Each warp
-/// looks at every step, and at the last one as often as it has stages; the lanes of a warp with chunks of its
-/// own look at those side by side, which is counted roughly, as is what merged steps have besides.
-std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts, bool several) {
+/// loads every step once; those with chunks of their own share them, and look at what follows, which is
+/// counted roughly.
+std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Counts& counts) {
   const std::int64_t warps = costs.threads / 32;
-  const std::int64_t steps = costs.chunk_per_warp ? counts.chunks + 2 * warps * counts.workers
-                                                  : warps * (counts.chunks + counts.workers * config.stages);
+  const std::int64_t steps =
+      costs.chunk_per_warp ? counts.chunks + 2 * warps * counts.workers : warps * counts.chunks;
   const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
-  const std::int64_t tiles = several ? warps * 4 * counts.chunks : 0;  // which tile a chunk is of
   const std::int64_t splits =
       counts.partials == 0 ? 0 : 4 * counts.items + 8 * (counts.partials + counts.counters);
   const std::int64_t rows = 4 * config.rows * config.merge * counts.clusters;
-  return 8 * costs.shape.blocks * steps + merged + tiles +
+  return 8 * costs.shape.blocks * steps + merged +
          warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
 }
 
@@ -166,7 +165,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.
   const bool shares = config.rows * problem.weights() > 1;
-  const std::int64_t table_read = in_memory ? table_reads(config, costs, counts, shares) : 0;
+  const std::int64_t table_read = in_memory ? table_reads(config, costs, counts) : 0;
   const std::int64_t loads = shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;

@@ -42,7 +42,7 @@
 //                  selects the chunk that goes to the stage that was read last
 //   x(), w()       give the addresses to read from
 //   queue_ahead()  queues the copies of the selected chunk, while the first fragments are being read
-//   release()      closes the group of copies and reads the next step of the schedule
+//   release()      closes the group of copies and takes the next step of the schedule
 
 namespace sparsekiln {
 
@@ -150,8 +150,12 @@ class SwizzledStages {
   }
 
   __device__ static __forceinline__ int first() { return 0; }
-  /// Makes the next chunk readable. The stage that was read last is filled next. `same_input`: what the table
-  /// says about the chunk.
+  /// Which tile the next chunk is of, and whether it has the x of the one before.
+  __device__ __forceinline__ Step next() const {
+    return Config::stages > 1 ? under_way.template read<Config::stages - 2>() : feed.step;
+  }
+  /// Makes the next chunk readable. The stage that was read last is filled next. `same_input`: what next()
+  /// said about the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
     if constexpr (Config::stages > 1) amend(gate[kGates ? 1 : 0], after(reading), same_input);
@@ -188,7 +192,7 @@ class SwizzledStages {
  private:
   // ---- the types of the operands' copies ----
 
-  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, kGates>;
+  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, Config::stages, kGates>;
   struct NoColumns {
     template <class From>
     __device__ __forceinline__ NoColumns(const From&, int, int) {}
@@ -269,6 +273,7 @@ class SwizzledStages {
   __device__ __forceinline__ void begin(unsigned stage) {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
+    if constexpr (kRing && Config::stages > 1) under_way.add(feed.step);
     if constexpr (kGates) {
 #pragma unroll
       for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
@@ -306,7 +311,7 @@ class SwizzledStages {
   /// Completes these copies, at once or later, and advances to the next chunk.
   __device__ __forceinline__ void end() {
     if constexpr (!kAsync) pass_through(Puts{held});
-    feed.advance(Merged{row});
+    feed.advance();
     if constexpr (kAsync) ptx::commit_copies();
   }
 
@@ -455,6 +460,7 @@ class SwizzledStages {
 
   // ---- what goes with several chunks ----
 
+  RecentSteps under_way;  ///< of the chunks that are being copied, where tiles of x have a ring
   /// The gates of the blocks that this thread copies: of the chunk that is read, and of the chunks after it
   /// that are being copied.
   float gate[kGates ? Config::stages : 1];

@@ -187,7 +187,7 @@ struct OperandStages {
     __device__ __forceinline__ explicit NoPoints(const Source<Config>&) {}
   };
   using PointRows = typename Select<Config::convolves, Points, NoPoints>::Type;
-  using ScheduleFeed = Feed<Table, 1, 1, 1, kGates>;
+  using ScheduleFeed = Feed<Table, 1, 1, 1, Config::stages, kGates>;
   enum : int {
     kBlocks = 1,
     /// length of a row of a block of W in memory
@@ -210,8 +210,9 @@ struct OperandStages {
   int filling_x = Config::stages - 1;  ///< the buffer that the last tile of x went to
   int current = Config::stages - 1;
   int current_x = Config::stages - 1;
-  bool holds = false;    ///< whether registers hold a chunk
-  bool holds_x = false;  ///< whether they hold a tile of x
+  bool holds = false;     ///< whether registers hold a chunk
+  bool holds_x = false;   ///< whether they hold a tile of x
+  RecentSteps under_way;  ///< of the chunks that are being copied, where an item has several tiles
   /// The gate of the block of the chunk that is read, and of the blocks of the chunks after it that are being
   /// copied.
   float gate[kGates ? Config::stages : 1];
@@ -234,9 +235,13 @@ struct OperandStages {
   }
 
   __device__ static __forceinline__ int first() { return 0; }
+  /// Which tile the next chunk is of, and whether it has the x of the one before.
+  __device__ __forceinline__ Step next() const {
+    return Config::stages > 1 ? under_way.template read<Config::stages - 2>() : feed.step;
+  }
   __device__ __forceinline__ void acquire(bool same_input) {
-    current = next(current);
-    if (!same_input) current_x = next(current_x);
+    current = after(current);
+    if (!same_input) current_x = after(current_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
       amend(gate[kGates ? 1 : 0], same_input);
@@ -270,15 +275,20 @@ struct OperandStages {
     __shared__ __align__(16) float memory[kFloats];
     return memory;
   }
-  __device__ static __forceinline__ int next(int stage) {
+  __device__ static __forceinline__ int after(int stage) {
     return stage + 1 == Config::stages ? 0 : stage + 1;
   }
   __device__ __forceinline__ float* to_x() const { return shared + filling_x * CopyX::kFloats; }
   __device__ __forceinline__ float* to_w() const { return shared + kFirstW + filling * CopyW::kFloats; }
+  /// Notes what compute() needs to know of the feed's chunk. Returns whether its gate is not 0.
+  __device__ __forceinline__ bool note() {
+    if constexpr (Config::rows > 1 && Config::stages > 1) under_way.add(feed.step);
+    return note_gate();
+  }
   /// Whether a tile of x is to be copied for the feed's chunk. Selects the buffer that it goes to.
   __device__ __forceinline__ bool advance_x() {
     const bool brings = Config::rows == 1 || !feed.step.same_input();
-    if (brings) filling_x = next(filling_x);
+    if (brings) filling_x = after(filling_x);
     // a gate of 0 makes the tile unnecessary, unless other chunks may use it
     return brings && (!kGates || Config::rows > 1 || feed.gate != 0);
   }
@@ -338,7 +348,7 @@ struct OperandStages {
   }
   __device__ __forceinline__ int columns_x() const { return kColumnsX ? from.valid : depth(); }
   __device__ __forceinline__ void queue() {
-    const bool weighs = note_gate();
+    const bool weighs = note();
     if (live()) {
       if (advance_x()) {
         CopyX::async(to_x(), x_chunk(), columns_x());
@@ -346,28 +356,28 @@ struct OperandStages {
       }
       if (weighs) CopyW::async(to_w(), w_chunk(), depth());
     }
-    feed.advance(SingleBlock{});
+    feed.advance();
     ptx::commit_copies();
-    filling = next(filling);
+    filling = after(filling);
   }
   __device__ __forceinline__ void fetch() {
     holds_x = live() && advance_x();
-    holds = note_gate() && live();
+    holds = note() && live();
     if (holds_x) CopyX::fetch(held_x, x_chunk(), columns_x());
     if constexpr (Config::has_z)
       if (holds_x) CopyX::fetch(held_z, z_chunk(), columns_x());
     if (holds) CopyW::fetch(held_w, w_chunk(), depth());
-    feed.advance(SingleBlock{});
+    feed.advance();
   }
   __device__ __forceinline__ void put() {
     if (holds_x) CopyX::put(to_x(), held_x);
     if constexpr (Config::has_z)
       if (holds_x) CopyX::put(to_x() + kAllX, held_z);
     if (holds) CopyW::put(to_w(), held_w);
-    filling = next(filling);
+    filling = after(filling);
   }
   __device__ __forceinline__ void fill() {
-    const bool weighs = note_gate();
+    const bool weighs = note();
     if (live()) {
       float4 quads_x[CopyX::kPerThread];
       float4 quads_w[CopyW::kPerThread];
@@ -381,7 +391,7 @@ struct OperandStages {
       }
       if (weighs) CopyW::put(to_w(), quads_w);
     }
-    feed.advance(SingleBlock{});
+    feed.advance();
   }
 };
 

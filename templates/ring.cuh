@@ -4,7 +4,7 @@
 #include "ptx_tma.cuh"
 #include "ptx_wgmma.cuh"
 
-// A ring of stages in shared memory, and the warpgroups on its two sides: one thread has the copy engine of
+// A ring of stages in shared memory, and the warpgroups on its two sides: one warp has the copy engine of
 // sm_90 fill stages ahead, and two warpgroups multiply what is in them. Each place of a ring has two
 // barriers:
 //
@@ -79,7 +79,7 @@ struct Warpgroups {
   /// A barrier of the threads that multiply: the producer is ahead.
   __device__ static __forceinline__ void sync() { ptx::sync_threads<1, kThreads>(); }
 
-  /// Calls produce() in one thread, and multiply() in all those that multiply.
+  /// Calls produce() in one warp, and multiply() in all those that multiply.
   template <class Produce, class Multiply>
   __device__ static __forceinline__ void run(Produce produce, Multiply multiply) {
     // A thread is launched with 168 of the 65536 registers: those that one warpgroup gives back are what two
@@ -87,7 +87,7 @@ struct Warpgroups {
     enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
     if (threadIdx.x >= kThreads) {
       ptx::release_registers<kProducerRegisters>();
-      if (threadIdx.x / 32 == kWarps && ptx::is_elected()) produce();
+      if (threadIdx.x / 32 == kWarps) produce();
     } else {
       ptx::acquire_registers<kReaderRegisters>();
       multiply();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "extents.cuh"
+#include "ptx_mma.cuh"
 
 // The schedule as a kernel reads it: tables, read through the entry's `Table`, which are either constants of
 // the emitted source or an argument of the launch.
@@ -26,7 +27,25 @@ struct Step {
   __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }
   /// Whether the chunk before it, of the same item, has the same tile of x.
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
+
+  __device__ static __forceinline__ Step absent() { return {1u << 29}; }
 };
+
+/// What the last eight steps say of tiles and of x.
+struct RecentSteps {
+  unsigned bits = 0;  ///< four of each
+
+  __device__ __forceinline__ void add(const Step& step) { bits = bits << 4 | step.bits >> 27; }
+  /// The step before which kSince others were added.
+  template <int kSince>
+  __device__ __forceinline__ Step read() const {
+    static_assert(kSince < 8, "more are not kept");
+    return {bits >> 4 * kSince << 27};
+  }
+};
+
+/// Where a `Table` has its steps: folded into code that is unrolled, in constant memory, or in global memory.
+enum StepPlace : int { kStepsInCode, kStepsInConstants, kStepsInMemory };
 
 /// Where a worker's chunks and items begin; they end where those of the next worker begin.
 struct __align__(8) WorkerBegin {
@@ -44,6 +63,7 @@ struct __align__(16) SplitPart {
 
 /// A layout's tables in global memory: the last argument of a kernel that was compiled without them.
 struct AttachedTables {
+  enum : int { steps_in = kStepsInMemory };
   const WorkerBegin* worker_begin;
   const uint2* steps;
   const int* more_blocks;
@@ -122,63 +142,162 @@ __device__ __forceinline__ int features_left(int column) {
   return Config::in_features - block_of_features<Config>(column) * Config::block_in;
 }
 
-/// Reads the schedule of one worker ahead of the arithmetic. What a thread needs to know of the next chunk is
-/// read while the chunk before it is copied and multiplied, so that no copy waits for an index. No copy waits
-/// for a gate either (kGates): the step that names its block is read one chunk earlier.
-template <class Table, int kBlocks, int kMerge, int kWanted, bool kGates = false>
-struct Feed {
-  static_assert(!kGates || kMerge == 1, "the gate is that of the step's only block");
+/// The steps of a warp's chunks, every kStride-th one from the first on, held by its lanes. They load the
+/// steps of 32 / (kBlocks · kMerge) chunks at once, which are a window, and exchange them by shuffles.
+/// Several windows are held: each is loaded while at least kAhead chunks come before it, so that its loads
+/// may take as long as the copies of these. Gates (kGates) are loaded as early, and the steps that name their
+/// blocks one window earlier still.
+///
+/// All lanes of the warp call each function together.
+template <class Table, int kBlocks, int kMerge, int kStride, int kAhead, bool kGates>
+struct StepWindows {
+  enum : int {
+    kLanes = kBlocks * kMerge,  ///< of a chunk
+    kChunks = 32 / kLanes,      ///< of a window
+    kHeld = 1 + (kAhead + kChunks - 1) / kChunks,
+    kLoaded = kHeld + (kGates ? 1 : 0),  ///< windows of steps
+  };
+  static_assert(32 % kLanes == 0, "a chunk's steps are in one window");
+
   const Table table;
   const float* const gates;
-  const int own;  ///< which of the chunk's blocks this thread copies
+  int chunk;  ///< the next one
+  const int end;
+  const int phase;      ///< of the warp's chunks
+  uint2 held[kLoaded];  ///< of each window a step; of a merged one, its other blocks are with other lanes
+  float held_gates[kGates ? int{kHeld} : 1];
+
+  __device__ __forceinline__ StepWindows(const Table& from, const float* all_gates, int first, int worker_end)
+      : table(from), gates(all_gates), chunk(first), end(worker_end), phase(first % kStride) {
+#pragma unroll
+    for (int i = 0; i < kLoaded; ++i) held[i] = load(i, first);
+    if constexpr (kGates) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) held_gates[i] = load_gate(held[i]);
+    }
+  }
+  __device__ __forceinline__ bool done() const { return chunk >= end; }
+  /// A step of the next chunk.
+  __device__ __forceinline__ Step step(int own) const {
+    return {__shfl_sync(0xffffffff, held[0].x, lane_of(own))};
+  }
+  /// Its block at a place, where several are merged.
+  __device__ __forceinline__ int block(int own, int place) const {
+    return static_cast<int>(__shfl_sync(0xffffffff, held[0].y, lane_of(own) + place));
+  }
+  /// The gate of its block; 0 where there is no block.
+  __device__ __forceinline__ float gate(int own) const {
+    return __shfl_sync(0xffffffff, held_gates[0], lane_of(own));
+  }
+  __device__ __forceinline__ void advance() {
+    chunk += kStride;
+    if ((position() & kChunks - 1) != 0) return;
+#pragma unroll
+    for (int i = 1; i < kLoaded; ++i) held[i - 1] = held[i];
+    held[kLoaded - 1] = load(kLoaded - 1, 0);
+    if constexpr (kGates) {
+#pragma unroll
+      for (int i = 1; i < kHeld; ++i) held_gates[i - 1] = held_gates[i];
+      held_gates[kHeld - 1] = load_gate(held[kHeld - 1]);
+    }
+  }
+
+ private:
+  /// The next chunk's, among all of this phase. Windows begin at multiples of their chunks.
+  __device__ __forceinline__ int position() const { return chunk / kStride; }
+  /// Modulo 32, as shuffles take it.
+  __device__ __forceinline__ int lane_of(int own) const { return position() * kLanes + own * kMerge; }
+  /// What this lane holds of a window, counted from that of the next chunk: nothing before chunk `first`, and
+  /// nothing after the last one.
+  __device__ __forceinline__ uint2 load(int window, int first) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int begin = (position() & -kChunks) + window * kChunks;
+    const int at = (begin + lane / kLanes) * kStride + phase;
+    const int index = at * kBlocks + lane % kLanes / kMerge;
+    const int place = lane % kMerge;
+    uint2 loaded = {Step::absent().bits, 0};
+    if ((window == 0 && at < first) || at >= end) return loaded;
+    if (place == 0)
+      loaded = table.step(index);
+    else if constexpr (kMerge > 1)
+      loaded.y = static_cast<unsigned>(table.more_block(index * (kMerge - 1) + place - 1));
+    return loaded;
+  }
+  __device__ __forceinline__ float load_gate(uint2 entry) const {
+    return Step{entry.x}.present() ? gates[table.gate(static_cast<int>(entry.y))] : 0.0f;
+  }
+};
+
+/// The same of steps that are constants of the code, or are read as fast: nothing is held.
+template <class Table, int kBlocks, int kMerge, bool kGates>
+struct ConstantSteps {
+  const Table table;
+  const float* const gates;
   int chunk;
   const int end;
+
+  __device__ __forceinline__ ConstantSteps(const Table& from, const float* all_gates, int first,
+                                           int worker_end)
+      : table(from), gates(all_gates), chunk(first), end(worker_end) {}
+  __device__ __forceinline__ bool done() const { return chunk >= end; }
+  __device__ __forceinline__ Step step(int own) const { return {table.step(chunk * kBlocks + own).x}; }
+  __device__ __forceinline__ int block(int own, int place) const {
+    const int index = chunk * kBlocks + own;
+    if constexpr (kMerge > 1)
+      if (place != 0) return table.more_block(index * (kMerge - 1) + place - 1);
+    return static_cast<int>(table.step(index).y);
+  }
+  __device__ __forceinline__ float gate(int own) const {
+    return step(own).present() ? gates[table.gate(block(own, 0))] : 0.0f;
+  }
+  __device__ __forceinline__ void advance() {
+    chunk = min(chunk + 1, end);  // stays at the end, where one more chunk can be read
+  }
+};
+
+/// One or the other, for all chunks of a worker. Gates are in global memory wherever steps are.
+template <class Table, int kBlocks, int kMerge, int kAhead, bool kGates>
+using WorkerSteps =
+    typename Select<Table::steps_in == kStepsInMemory || (kGates && Table::steps_in == kStepsInConstants),
+                    StepWindows<Table, kBlocks, kMerge, 1, kAhead, kGates>,
+                    ConstantSteps<Table, kBlocks, kMerge, kGates>>::Type;
+
+/// Reads the schedule of one worker ahead of the arithmetic, by at least kAhead chunks where that takes loads
+/// from global memory. What a thread needs to know of the next chunk is in its registers before the chunk is
+/// copied.
+template <class Table, int kBlocks, int kMerge, int kWanted, int kAhead, bool kGates = false>
+struct Feed {
+  static_assert(!kGates || kMerge == 1, "the gate is that of the step's only block");
+  using Steps = WorkerSteps<Table, kBlocks, kMerge, kAhead, kGates>;
+  Steps steps;
+  const int own;       ///< which of the chunk's blocks this thread copies
+  int place[kWanted];  ///< in the step, of the blocks whose rows this thread copies
   Step step{0};
-  int block[kWanted];  ///< the blocks whose rows this thread copies; -1 where a merged step lacks the block
+  int block[kWanted];  ///< these blocks; -1 where a merged step lacks the block
   float gate = 1;      ///< of the block; 0 where there is no block
 
   /// Where kMerge > 1, `wanted(i)` is the position in the step of the block that the thread's i-th rows
   /// belong to.
   template <class Wanted>
-  __device__ __forceinline__ Feed(Table from, int worker, int own_block, Wanted wanted,
-                                  const float* all_gates = nullptr)
-      : table(from),
-        gates(all_gates),
-        own(own_block),
-        chunk(from.worker(worker).chunk),
-        end(from.worker(worker + 1).chunk) {
-    if constexpr (kGates) later = table.step(chunk * kBlocks + own);
-    look(wanted);
+  __device__ __forceinline__ Feed(const Table& table, int worker, int own_block, Wanted wanted,
+                                  const float* gates = nullptr)
+      : steps(table, gates, table.worker(worker).chunk, table.worker(worker + 1).chunk), own(own_block) {
+#pragma unroll
+    for (int i = 0; i < kWanted; ++i) place[i] = kMerge == 1 ? 0 : ptx::kept(wanted(i));
+    look();
   }
-  __device__ __forceinline__ bool done() const { return chunk >= end; }
-  template <class Wanted>
-  __device__ __forceinline__ void advance(Wanted wanted) {
-    chunk = min(chunk + 1, end);  // stays at the end, where one more chunk can be read
-    look(wanted);
+  __device__ __forceinline__ bool done() const { return steps.done(); }
+  __device__ __forceinline__ void advance() {
+    steps.advance();
+    look();
   }
 
  private:
-  uint2 later;  ///< the step of the chunk after this one, where there are gates
-
-  template <class Wanted>
-  __device__ __forceinline__ void look(Wanted wanted) {
-    const int index = chunk * kBlocks + own;
-    const uint2 entry = kGates ? later : table.step(index);
-    step.bits = entry.x;
-    if constexpr (kGates) {
-      gate = step.present() ? gates[table.gate(static_cast<int>(entry.y))] : 0.0f;
-      later = table.step(min(chunk + 1, end) * kBlocks + own);
-    }
-    if constexpr (kMerge == 1) {
-      block[0] = static_cast<int>(entry.y);
-    } else {
+  __device__ __forceinline__ void look() {
+    step = steps.step(own);
+    if constexpr (kGates) gate = steps.gate(own);
 #pragma unroll
-      for (int i = 0; i < kWanted; ++i) {
-        const int place = wanted(i);
-        block[i] =
-            place == 0 ? static_cast<int>(entry.y) : table.more_block(index * (kMerge - 1) + place - 1);
-      }
-    }
+    for (int i = 0; i < kWanted; ++i) block[i] = steps.block(own, place[i]);
   }
 };
 

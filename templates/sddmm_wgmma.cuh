@@ -12,7 +12,7 @@
 // after it, of the blocks of x that a run has, in boxes of 64 features: rows of 128 bytes, one for each batch
 // row. A box that a run lacks is outside of x, and becomes zeros, as do batch rows after the last one.
 //
-// One thread goes through the runs of a worker, the pairs and the chunks, and has the copy engine fill the
+// One warp goes through the runs of a worker, the pairs and the chunks, and has the copy engine fill the
 // ring ahead (ring.cuh). Two warpgroups multiply: each has half of the outputs of a run, or, of 64, half of
 // its inputs. While they store a run, the ring is filled with what the next one multiplies.
 //
@@ -63,7 +63,55 @@ __device__ __forceinline__ const TensorMap* map_at(int index, const TensorMap& f
   return &first;
 }
 
-/// Fills the ring: the one thread that queues copies.
+/// The runs of a worker, one after the other, and the columns of their blocks: those are read while the run
+/// before is copied, and where they are, while the one before that is.
+template <class Config>
+class RunsAhead {
+ public:
+  using Table = typename Config::Table;
+
+  BlockRun run;
+  int column[Config::width];  ///< -1 where the run has no such block
+
+  __device__ __forceinline__ RunsAhead(const Table& from, int first, int runs_end)
+      : table(from), item(first), end(runs_end) {
+    run = read(item);
+    next = read(item + 1);
+    read_columns(column, run);
+    look();
+  }
+  __device__ __forceinline__ bool done() const { return item >= end; }
+  __device__ __forceinline__ void advance() {
+    ++item;
+    run = next;
+    next = later;
+#pragma unroll
+    for (int i = 0; i < Config::width; ++i) column[i] = next_column[i];
+    look();
+  }
+
+ private:
+  __device__ __forceinline__ void look() {
+    later = read(item + 2);
+    read_columns(next_column, next);
+  }
+  __device__ __forceinline__ BlockRun read(int number) const {
+    return number < end ? table.run(number) : BlockRun{0, 0, 0, 0};
+  }
+  __device__ __forceinline__ void read_columns(int (&columns)[Config::width], const BlockRun& of) const {
+#pragma unroll
+    for (int i = 0; i < Config::width; ++i) columns[i] = i < of.blocks ? table.column(of.first + i) : -1;
+  }
+
+  const Table& table;
+  int item;
+  const int end;
+  BlockRun next;   ///< the run after this one
+  BlockRun later;  ///< the one after that
+  int next_column[Config::width];
+};
+
+/// Fills the ring: a warp of which one thread queues copies.
 template <class Config>
 class SddmmProducer {
  public:
@@ -73,18 +121,16 @@ class SddmmProducer {
 
   /// The chunks of a run, of n batch rows of each pair. Maps are of x and dy of each pair that may be.
   template <class... Maps>
-  __device__ __forceinline__ void load(const BlockRun& run, const typename Config::Table& table, int pairs,
-                                       int n, const Maps&... maps) {
-    int column[Config::width];
-#pragma unroll
-    for (int i = 0; i < Config::width; ++i) column[i] = i < run.blocks ? table.column(run.first + i) : -1;
+  __device__ __forceinline__ void load(const RunsAhead<Config>& runs, int pairs, int n, const Maps&... maps) {
 #pragma unroll 1
     for (int pair = 0; pair < pairs; ++pair) {
       const TensorMap* const map_x = map_at(2 * pair, maps...);
       const TensorMap* const map_dy = map_at(2 * pair + 1, maps...);
 #pragma unroll 1
-      for (int first = 0; first < n; first += Config::chunk)
-        load_chunk(run.row, column, first, *map_x, *map_dy);
+      for (int first = 0; first < n; first += Config::chunk) {
+        if (ptx::is_elected()) load_chunk(runs.run.row, runs.column, first, *map_x, *map_dy);
+        at.advance();
+      }
     }
   }
 
@@ -104,7 +150,6 @@ class SddmmProducer {
           ring.x(at.place) + box * Ring::kBytesBox, map_x,
           column[box / Ring::kBoxesBlock] * Config::block_in + box % Ring::kBoxesBlock * Ring::kBoxFeatures,
           first, full);
-    at.advance();
   }
 
   const Ring& ring;
@@ -298,8 +343,8 @@ __device__ __forceinline__ void sddmm_wgmma(const ActivationPairs& pairs,
       [&] {
         SddmmProducer<Config> producer(ring);
 #pragma unroll 1
-        for (int item = first; item < end; ++item)
-          producer.load(table.run(item), table, pairs.count, n, maps...);
+        for (RunsAhead<Config> runs(table, first, end); !runs.done(); runs.advance())
+          producer.load(runs, pairs.count, n, maps...);
       },
       [&] {
         SddmmReader<Config> reader(ring);

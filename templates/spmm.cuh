@@ -25,17 +25,19 @@ struct Items {
   /// Finishes the items that end before a chunk, also those that have no chunks.
   __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
     while (item_end <= chunk && item < end) {
+      const int next_end = table.item_end(item + 1);  // while this one is written
       auto&& accumulators = tile.gathered();
       finish(table, item, accumulators, to);
-      item_end = table.item_end(++item);
+      item_end = next_end;
+      ++item;
       tile.clear();
     }
   }
   template <class Operands>
-  __device__ __forceinline__ void add(Operands& operands, int chunk) {
-    // The step says which tile it is and whether x has a new tile. An item with one tile needs neither.
+  __device__ __forceinline__ void add(Operands& operands) {
+    // An item with one tile needs neither its number nor whether x has a new tile.
     Step step{0};
-    if constexpr (Config::rows > 1) step.bits = table.step(chunk * Operands::kBlocks).x;
+    if constexpr (Config::rows > 1) step = operands.next();
     operands.acquire(step.same_input());
     if constexpr (Config::has_gates) {
       if (operands.skipped())
@@ -69,9 +71,9 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
     auto before_lacking = operands.template chunk<0, true>();
     auto last_before_lacking = operands.template chunk<kLast, true>();
     if (kLast > 0 && begins_with_last)
-      items.add(last_before_lacking, 0);
+      items.add(last_before_lacking);
     else
-      items.add(before_lacking, 0);
+      items.add(before_lacking);
     begins_with_last = kLast > 0 && !begins_with_last;
   };
 #pragma unroll 1
@@ -84,20 +86,20 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
     if (Operands::kBlocks > 1 && count == 0) {
       add_lacking();
     } else if (kLast > 0 && begins_with_last) {
-      items.add(last, 0);
+      items.add(last);
       begins_with_last = false;
       --count;
     }
     if constexpr (kLast > 0) {
 #pragma unroll 1
       for (; count > 1; count -= 2) {
-        items.add(first, 0);
-        items.add(last, 0);
+        items.add(first);
+        items.add(last);
       }
     }
 #pragma unroll 1
     for (; count > 0; --count) {
-      items.add(first, 0);
+      items.add(first);
       begins_with_last = kLast > 0;
     }
     operands.refill();
@@ -123,7 +125,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       items.finish_before(begin.chunk + i, to);
-      items.add(operands, begin.chunk + i);
+      items.add(operands);
     }
     items.finish_before(begin.chunk + kChunks, to);
   } else {
@@ -131,7 +133,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
     for (int chunk = begin.chunk + Operands::first();; chunk += Operands::kStride) {
       items.finish_before(chunk, to);
       if (chunk >= end.chunk) break;
-      items.add(operands, chunk);
+      items.add(operands);
     }
   }
 }

@@ -12,7 +12,7 @@
 // blocks of 64 outputs and more, where B is W, or Wᵀ if blocks are read by columns.
 //
 // A CTA has three warpgroups. Two multiply: batch rows are the rows of their products, and the outputs of a
-// block row, or of merged ones, the columns. The third produces: one thread of it reads the schedule and has
+// block row, or of merged ones, the columns. The third produces: one warp of it reads the schedule and has
 // the copy engine fill stages ahead (tma_rings.cuh). It needs few registers, and leaves the others to the
 // sums. Products are queued, and complete while the next chunk is waited for. Those of 8-bit floats are added
 // up within a chunk only, Float8Product::kPromoted elements of k or half as many; then CUDA cores add them to
@@ -335,11 +335,11 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
   Warpgroups::run(
       [&] {
-        TmaProducer<Config> producer(rings);
+        TmaProducer<Config> producer(rings, table, worker);
 #pragma unroll 1
         for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
              batch_tile += static_cast<int>(gridDim.y))
-          producer.load(table, worker, batch_tile * Config::tile_n, map_x, maps_w...);
+          producer.load(batch_tile * Config::tile_n, map_x, maps_w...);
       },
       [&] {
         TmaReader<Config> reader(rings);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ptx_cluster.cuh"
+#include "ptx_mma.cuh"
 #include "ptx_tma.cuh"
 #include "ring.cuh"
 #include "schedule.cuh"
@@ -93,32 +94,38 @@ struct TmaRings {
   }
 };
 
-/// Fills the rings: the one thread that reads the schedule ahead and queues copies.
+/// Fills the rings: a warp that reads the schedule ahead, and of which one thread queues copies.
 template <class Config>
 class TmaProducer {
  public:
   using Rings = TmaRings<Config>;
 
-  __device__ __forceinline__ explicit TmaProducer(const Rings& to) : rings(to) {}
+  __device__ __forceinline__ TmaProducer(const Rings& to, const typename Config::Table& tables, int worker)
+      : rings(to), table(tables), begin(tables.worker(worker).chunk), end(tables.worker(worker + 1).chunk) {}
 
-  /// The chunks of a worker for the batch tile whose first row is `first`. Maps are of x, and of each weight.
+  /// The chunks of the worker for the batch tile whose first row is `first`. Maps are of x, and of each
+  /// weight.
   template <class... Weights>
-  __device__ __forceinline__ void load(const typename Config::Table& table, int worker, int first,
-                                       const TensorMap& map_x, const Weights&... weights) {
-    const auto place_of_block = [](int i) { return i; };
-    Feed<typename Config::Table, 1, Config::merge, Config::merge> feed(table, worker, 0, place_of_block);
-    while (!feed.done()) {
-      const Step step = feed.step;
+  __device__ __forceinline__ void load(int first, const TensorMap& map_x, const Weights&... weights) {
+    // NOTES: kept, so that addresses of steps are not computed once for all batch tiles: ptxas 13.0 would
+    // spill them, where CTAs share both operands or block rows are merged.
+    for (Steps steps(table, nullptr, ptx::kept(begin), end); !steps.done(); steps.advance()) {
+      const Step step = steps.step(0);
       int block[Config::merge];
 #pragma unroll
-      for (int i = 0; i < Config::merge; ++i) block[i] = feed.block[i];
-      feed.advance(place_of_block);
-      if (!step.same_input()) load_x(step, first, map_x);
-      load_w(step, block, weights...);
+      for (int i = 0; i < Config::merge; ++i) block[i] = steps.block(0, i);
+      if (ptx::is_elected()) {
+        if (!step.same_input()) load_x(step, first, map_x);
+        load_w(step, block, weights...);
+      }
+      if (!step.same_input()) x.advance();
+      w.advance();
     }
   }
 
  private:
+  using Steps = WorkerSteps<typename Config::Table, 1, Config::merge, Rings::kPlacesW, false>;
+
   __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) {
     ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
     ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
@@ -127,7 +134,6 @@ class TmaProducer {
                                  step.column() * Config::block_in + step.segment() * Rings::kDepth,
                                  first + share * (Config::tile_n / Rings::kCtasX), rings.full_x(x.place),
                                  cta.all_with_x());
-    x.advance();
   }
 
   __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
@@ -137,7 +143,6 @@ class TmaProducer {
     if constexpr (Rings::kNamesSteps) rings.steps[w.place] = step.bits;
     if (Rings::kCtasX > 1 && !step.present()) {
       ptx::arrive(full);
-      w.advance();
       return;
     }
     ptx::arrive_and_expect(full, Rings::kBytesW);
@@ -160,7 +165,6 @@ class TmaProducer {
         ptx::copy_box_in_order<Rings::kCtasW>(to, map, first_k, first_span, full, with);
       }
     }
-    w.advance();
   }
   /// With two weights, an item's tiles are of one and the other in turn.
   __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],
@@ -169,6 +173,9 @@ class TmaProducer {
   }
 
   const Rings& rings;
+  const typename Config::Table& table;
+  const int begin;  ///< the chunks of the worker
+  const int end;
   const ClusterPlace<Config> cta;
   typename Rings::PlaceX x = Rings::PlaceX::first();  ///< that is filled next
   typename Rings::PlaceW w = Rings::PlaceW::first();

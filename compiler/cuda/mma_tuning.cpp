@@ -39,7 +39,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 
   LoopCosts costs;
   costs.threads = shape.threads;
-  costs.registers = std::min(kMostRegisters, shape.sums + 4 * a + 2 * b + (by_columns ? 64 : 56));
+  const std::int32_t held = shape.async_copy ? 0 : 4 * (passes_x + passes_w);
+  costs.registers = std::min(kMostRegisters, shape.sums + 4 * a + 2 * b + held + (by_columns ? 64 : 56));
   costs.shared_bytes = shape.shared_bytes + kMmaStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{config.warps} * a * b * steps * halves(target, problem.dtype);

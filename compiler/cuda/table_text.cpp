@@ -44,6 +44,18 @@ class ElementLines {
   std::size_t column_ = kLineWidth;
 };
 
+/// The name of templates/schedule.cuh for where steps are.
+std::string_view step_place(TableForm form) {
+  switch (form) {
+    case TableForm::unrolled:
+      return "kStepsInCode";
+    case TableForm::constant:
+      return "kStepsInConstants";
+    default:
+      return "kStepsInMemory";
+  }
+}
+
 void define(std::string& text, std::string_view memory, std::string_view type, std::string_view array,
             const auto& elements) {
   text += fmt::format("static {} const {} {}[] = {{", memory, type, array);
@@ -178,7 +190,9 @@ void TableWriter::write(std::size_t index, const Tables& tables, TableForm form,
                           element_text(array, arrays.index, arrays.place, "index"));
   };
   if (gates != nullptr && gates_.empty()) gates_ = write_gates(source_, places_, index, *gates);
-  text() += fmt::format("struct Table{} {{\n", index) + gates_;
+  text() += fmt::format("struct Table{} {{\n  enum : int {{ steps_in = sparsekiln::{} }};\n", index,
+                        step_place(form)) +
+            gates_;
   reader("sparsekiln::WorkerBegin", "worker", "worker_begin");
   reader("uint2", "step", "steps");
   if (!tables.more_blocks.empty()) reader("int", "more_block", "more_blocks");

@@ -227,10 +227,11 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
         add(std::string(line.substr(0, line.rfind(','))) + ";");
       break;
     case Fault::gate_ignored:
-      if (is(line, "ld.global.f32")) {
+      // Those that lanes exchange are loaded as words.
+      if (is(line, "ld.global.f32") || is(line, "ld.global.u32")) {
         const std::string_view instruction = instruction_of(line);
         const std::size_t begin = instruction.find('%');
-        add("mov.f32 " + std::string(instruction.substr(begin, instruction.find(',') - begin)) +
+        add("mov.b32 " + std::string(instruction.substr(begin, instruction.find(',') - begin)) +
             ", 0f3F800000;");
       }
       break;

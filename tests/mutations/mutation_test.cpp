@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <sparsekiln/compile.h>
@@ -31,11 +32,11 @@ struct Subject {
 };
 
 /// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
-/// tile.
+/// tile. `inputs`: of the product.
 Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee,
-                     Operation operation = Operation::forward, Options options = {}) {
-  const Layout layout = operation == Operation::forward ? patterns::random(6, 768 / block.in, 0.5, 5)
-                                                        : patterns::random(768 / block.out, 6, 0.5, 5);
+                     Operation operation = Operation::forward, Options options = {}, int inputs = 768) {
+  const Layout layout = operation == Operation::forward ? patterns::random(6, inputs / block.in, 0.5, 5)
+                                                        : patterns::random(inputs / block.out, 6, 0.5, 5);
   options.operation = operation;
   options.block = block;
   options.batch = 61;
@@ -198,7 +199,7 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose la
   };
   check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 split=2 table=attached"),
                    faults_of_wgmma({Fault::order_removed}), 2);
-  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 rows=2 cluster=2 table=attached"),
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=6 rows=2 cluster=2 table=attached"),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
                     Fault::phase_changed, Fault::expected_bytes_off, Fault::cluster_left_early},
                    3);
@@ -261,12 +262,13 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
                                 Math::ieee, Operation::forward, edges),
                    {Fault::edge_guard_dropped}, 6);
   const Options gates = {.gates = true};
-  for (const BlockShape block : {BlockShape{8, 8}, {64, 64}})
+  // Rows so long that gates are loaded again in the main loop, by one of the workers also before it.
+  for (const auto& [block, inputs] : {std::pair{BlockShape{8, 8}, 1728}, {BlockShape{64, 64}, 4096}})
     check_all_caught(make_subject(DType::f16, block, "mma tile_n=64 stages=3 warps=2", Math::ieee,
-                                  Operation::forward, gates),
+                                  Operation::forward, gates, inputs),
                      {Fault::gate_ignored, Fault::scale_dropped}, 4);
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4",
-                                Math::ieee, Operation::grad_input, gates),
+                                Math::ieee, Operation::grad_input, gates, 2016),
                    {Fault::gate_ignored, Fault::scale_dropped}, 4);
 }
 

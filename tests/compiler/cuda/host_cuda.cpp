@@ -143,6 +143,13 @@ void mma(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], Decod
 }  // namespace shim
 
 inline void __syncthreads() { shim::pause(); }
+template <class Value>
+Value __shfl_sync(unsigned, Value value, int from) {
+  std::memcpy(&shim::running->given[shim::running->turn].address, &value, 4);
+  const int turn = shim::exchange();
+  std::memcpy(&value, &shim::lane(from & 31).given[turn].address, 4);
+  return value;
+}
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline int __float2int_rn(float value) { return static_cast<int>(std::nearbyint(value)); }
