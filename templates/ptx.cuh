@@ -4,25 +4,6 @@
 
 namespace sparsekiln::ptx {
 
-/// cp.async, sm_80 (PTX ISA, "Data Movement: cp.async"): queues a copy of 16 bytes from global to shared
-/// memory. Only the first `bytes` of them are read, the rest become zeros.
-__device__ __forceinline__ void copy_async(float* shared, const float* global, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(bytes)
-               : "memory");
-}
-
-/// The same for 8 or 4 bytes, for addresses that are aligned to no more: .ca has all three sizes, .cg only
-/// 16.
-template <int kBytes>
-__device__ __forceinline__ void copy_async_part(float* shared, const float* global, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(bytes), "n"(kBytes)
-               : "memory");
-}
-
 /// Closes a group of queued copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -50,11 +31,11 @@ __device__ __forceinline__ Element read_only(const Element& at) {
 /// Reads four floats of shared memory. This is assembly because NVVM splits some of these loads in two, in an
 /// order that changes from process to process (observed with NVRTC 13.0), and the same source must give the
 /// same code.
-__device__ __forceinline__ float4 load_shared(const float* shared) {
+__device__ __forceinline__ float4 load_shared(unsigned shared) {
   float4 value;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared)))
+               : "r"(shared)
                : "memory");
   return value;
 }

@@ -12,7 +12,7 @@ __device__ __forceinline__ unsigned dynamic_shared() {
   return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared_memory));
 }
 
-/// cp.async of 16 bytes. The first `bytes` are read and the others become zeros; with 0, nothing is read.
+/// cp.async of 16 bytes, sm_80 (PTX ISA, "Data Movement: cp.async"). The first `bytes` are read and the others become zeros; with 0, nothing is read.
 /// Offsets, in bytes, are part of the instruction.
 template <int kTo, int kFrom>
 __device__ __forceinline__ void copy_async(unsigned shared, const void* global, int bytes) {
@@ -27,7 +27,8 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global) 
                : "memory");
 }
 
-/// The same for 8 or 4 bytes.
+/// The same for 8 or 4 bytes, for addresses that are aligned to no more: .ca has all three sizes, .cg only
+/// 16.
 template <int kBytes, int kTo, int kFrom>
 __device__ __forceinline__ void copy_async_part(unsigned shared, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0+%3], [%1+%4], %5, %2;" ::"r"(shared), "l"(global), "r"(bytes),
@@ -48,6 +49,12 @@ __device__ __forceinline__ Value kept(Value value) {
 __device__ __forceinline__ void store_shared(unsigned shared, const uint4& value) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(value.x), "r"(value.y),
                "r"(value.z), "r"(value.w)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_shared(unsigned shared, const float4& value) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(value.x), "f"(value.y),
+               "f"(value.z), "f"(value.w)
                : "memory");
 }
 

@@ -39,6 +39,10 @@ struct SimtTile {
   // Neighboring threads follow the dimension in which y is contiguous.
   const int first_out = static_cast<int>(kColumnsX ? threadIdx.x / kThreadsN : threadIdx.x % kThreadsOut);
   const int first_n = static_cast<int>(kColumnsX ? threadIdx.x % kThreadsN : threadIdx.x / kThreadsOut);
+  // Byte offsets of what it reads first.
+  const unsigned place_x = ptx::kept(static_cast<unsigned>(first_n * (kColumnsX ? 4 : kPitch * 4)));
+  const unsigned place_w =
+      ptx::kept(static_cast<unsigned>(first_out * (Config::by_columns ? kRun * 4 : kPitchW * 4)));
   Sum accumulators[kRows][kN][kOut];
 
   __device__ __forceinline__ int n_of(int j) const { return first_n + j * kThreadsN; }
@@ -66,26 +70,35 @@ struct SimtTile {
   }
 
  private:
-  /// Four k's of a batch row.
-  __device__ static __forceinline__ float4 load_input(const float* x, int n, int k) {
-    if constexpr (!kColumnsX) return ptx::load_shared(x + n * kPitch + k);
-    const float* const column = x + k * kPitch + n;
-    return make_float4(column[0], column[kPitch], column[2 * kPitch], column[3 * kPitch]);
+  /// A word each of four rows of a tile.
+  template <int kPitchOfTile>
+  __device__ static __forceinline__ float4 load_column(unsigned first) {
+    float words[4][1];
+#pragma unroll
+    for (int v = 0; v < 4; ++v) ptx::load_shared(words[v], first + v * kPitchOfTile * 4);
+    return make_float4(words[0][0], words[1][0], words[2][0], words[3][0]);
   }
-  /// Four k's of each output.
-  __device__ __forceinline__ void load_weights(float4 (&weight)[kOut], const float* w, int k) const {
+  /// Four k's of the thread's j-th batch row. `x` is where its first one has them.
+  __device__ static __forceinline__ float4 load_input(unsigned x, int j) {
+    if constexpr (kColumnsX)
+      return load_column<kPitch>(x + j * kThreadsN * 4);
+    else
+      return ptx::load_shared(x + j * kThreadsN * kPitch * 4);
+  }
+  /// Four k's of each output. `w` is where the thread's first one has them.
+  __device__ __forceinline__ void load_weights(float4 (&weight)[kOut], unsigned w) const {
 #pragma unroll
     for (int i = 0; i < kOut; i += kRun) {
-      const float* const column = w + k * kPitchW + out_of(i);  // by columns
       if constexpr (!Config::by_columns) {
-        weight[i] = ptx::load_shared(w + out_of(i) * kPitchW + k);
+        weight[i] = ptx::load_shared(w + i * kThreadsOut * kPitchW * 4);
       } else if constexpr (kRun == 1) {
-        weight[i] = make_float4(column[0], column[kPitchW], column[2 * kPitchW], column[3 * kPitchW]);
+        weight[i] = load_column<kPitchW>(w + i * kThreadsOut * 4);
       } else {
+        const unsigned column = w + i * kThreadsOut * 4;
         const float4 first = ptx::load_shared(column);
-        const float4 second = ptx::load_shared(column + kPitchW);
-        const float4 third = ptx::load_shared(column + 2 * kPitchW);
-        const float4 fourth = ptx::load_shared(column + 3 * kPitchW);
+        const float4 second = ptx::load_shared(column + kPitchW * 4);
+        const float4 third = ptx::load_shared(column + 2 * kPitchW * 4);
+        const float4 fourth = ptx::load_shared(column + 3 * kPitchW * 4);
         weight[i] = make_float4(first.x, second.x, third.x, fourth.x);
         weight[i + 1] = make_float4(first.y, second.y, third.y, fourth.y);
         weight[i + 2] = make_float4(first.z, second.z, third.z, fourth.z);
@@ -95,15 +108,15 @@ struct SimtTile {
   }
   __device__ __forceinline__ void multiply_into(Sum (&into)[kN][kOut],
                                                 const OperandStages<Config>& operands) {
-    const float* const x = operands.x();
-    const float* const w = operands.w();
+    const unsigned x = operands.x() + place_x;
+    const unsigned w = operands.w() + place_w;
 #pragma unroll kUnroll
     for (int k = 0; k < Config::chunk; k += 4) {
       float4 weight[kOut];
-      load_weights(weight, w, k);
+      load_weights(weight, w + k * (Config::by_columns ? kPitchW * 4 : 4));
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const float4 value = load_input(x, n_of(j), k);
+        const float4 value = load_input(x + k * (kColumnsX ? kPitch * 4 : 4), j);
 #pragma unroll
         for (int i = 0; i < kOut; ++i) {
           Sum sum = Product::multiply_add(value.x, weight[i].x, into[j][i]);
