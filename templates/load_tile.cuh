@@ -237,7 +237,7 @@ struct OperandStages {
   };
   // Shared memory, in bytes. A stage is addressed by its W.
   enum : int {
-    kTileX = CopyX::kBytes * (Config::has_z ? 2 : 1),  ///< x, and z after it
+    kTileX = CopyX::kBytes * (Config::has_z ? 2 : 1),              ///< x, and z after it
     kNextW = kRing ? int{CopyW::kBytes} : kTileX + CopyW::kBytes,  ///< from one stage to the next
     kEnd = Config::stages * (kTileX + CopyW::kBytes),
     kX = kRing ? 0 : -kTileX,                     ///< from x in the ring, or from a stage, to the tile of x
@@ -248,18 +248,18 @@ struct OperandStages {
   const Element* const first_x;  ///< this thread's first quad in the first column of blocks
   const Element* const first_z;
   const Element* const first_w;  ///< and in the first block
-  const long long v_ahead;  ///< elements from one weight to the next
+  const long long v_ahead;       ///< elements from one weight to the next
   ScheduleFeed feed;
   const PointRows points;
   const unsigned end;      ///< of the stages in shared memory
   const unsigned place_x;  ///< byte offset of this thread's first quad from the first row of x
   const unsigned place_w;
-  unsigned reading;        ///< the stage that is read
-  unsigned reading_x;      ///< the place in the ring that is read
-  unsigned writing_x;      ///< that the last tile of x went to
-  bool holds = false;      ///< whether registers hold a chunk
-  bool holds_x = false;    ///< whether they hold a tile of x
-  RecentSteps under_way;   ///< of the chunks that are being copied, where an item has several tiles
+  unsigned reading;       ///< the stage that is read
+  unsigned reading_x;     ///< the place in the ring that is read
+  unsigned writing_x;     ///< that the last tile of x went to
+  bool holds = false;     ///< whether registers hold a chunk
+  bool holds_x = false;   ///< whether they hold a tile of x
+  RecentSteps under_way;  ///< of the chunks that are being copied, where an item has several tiles
   /// The gate of the block of the chunk that is read, and of the blocks of the chunks after it that are being
   /// copied.
   float gate[kGates ? Config::stages : 1];

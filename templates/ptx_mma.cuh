@@ -12,8 +12,8 @@ __device__ __forceinline__ unsigned dynamic_shared() {
   return static_cast<unsigned>(__cvta_generic_to_shared(dynamic_shared_memory));
 }
 
-/// cp.async of 16 bytes, sm_80 (PTX ISA, "Data Movement: cp.async"). The first `bytes` are read and the others become zeros; with 0, nothing is read.
-/// Offsets, in bytes, are part of the instruction.
+/// cp.async of 16 bytes, sm_80 (PTX ISA, "Data Movement: cp.async"). The first `bytes` are read and the
+/// others become zeros; with 0, nothing is read. Offsets, in bytes, are part of the instruction.
 template <int kTo, int kFrom>
 __device__ __forceinline__ void copy_async(unsigned shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0+%3], [%1+%4], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes),
