@@ -108,7 +108,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const std::int32_t room = resident(target, costs);
   const double multiprocessors = usable(target, config, figures);
   const double together = std::ceil(ctas / multiprocessors);
-  // Of a multiprocessor's CTAs that have items, not all have most.
+  // Not all CTAs of a multiprocessor that have items have most.
   const double busy = std::min(ctas, std::max(static_cast<double>(work.items), 1.0));
   const double most = std::ceil(busy / multiprocessors);
   const double largest = std::max(work.largest * busy / ctas, 1.0);

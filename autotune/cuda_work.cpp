@@ -121,8 +121,7 @@ void add_normalisation(Work& work, const Spmm& problem, const Config& config, st
   ++work.kernels;
 }
 
-/// Adds the kernel that copies x to panels. Of all that it moves, only x comes from memory, which the product
-/// counts.
+/// Adds the kernel that copies x to panels. Only x comes from memory, which the product counts.
 void add_panels(Work& work, const Spmm& problem, const Config& config, std::int64_t n) {
   constexpr double kInstructionsOfUnit = 26;  // of a warp that copies 16 bytes a lane
   const std::int64_t row = problem.in_features() * bytes_of(problem.dtype);

@@ -50,7 +50,7 @@ struct WarpFeed {
       later = look();
     }
   }
-  /// Of a block of the next chunk. Chunks after the last have no blocks.
+  /// A block of the next chunk. Chunks after the last have no blocks.
   __device__ __forceinline__ ChunkPlace place(int block) const {
     return {__shfl_sync(0xffffffff, held.input, at + block),
             __shfl_sync(0xffffffff, held.weight, at + block)};

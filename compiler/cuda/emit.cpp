@@ -336,7 +336,7 @@ namespace {
 /// Whole lines.
 constexpr std::int64_t kPanelAlignment = 128;
 
-/// Of a batch tile, as templates/panels.cuh has them.
+/// What a batch tile takes, as templates/panels.cuh has them.
 std::int64_t panel_bytes(const Spmm& problem, const Config& config) {
   return problem.in_blocks() * std::int64_t{problem.block.in} * config.tile_n *
          static_cast<std::int64_t>(size_of(problem.dtype));

@@ -76,7 +76,7 @@ def assert_near(found, wanted):
 
 
 def kinds(model) -> set[str]:
-    """Of all kernels that were compiled for a chain: whether launches may begin early."""
+    """Whether launches may begin early, by all kernels that were compiled for a chain."""
     return {kernel.computation["overlap_launches"] for kernel in kernels.kernels_of(model[0].layout).kernels()}
 
 
