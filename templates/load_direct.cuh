@@ -1,6 +1,7 @@
 #pragma once
 
 #include "load_warp.cuh"
+#include "panels.cuh"
 
 // Operand loading for small batches without shared memory: each lane loads its own fragments of both operands
 // into registers, and no warp waits for another one.
@@ -89,7 +90,7 @@ struct DirectOperands {
     kLaneWords = kLaneBytes / 4,
     kBlocks = 16 / kLaneBytes,
     kBlockBytes = Config::block_out * kRowBytes,
-    kColumnBytes = Config::panels ? Config::tile_n * kRowBytes : int{kRowBytes},
+    kColumnBytes = Config::panels ? int{Panels<Config>::kBytes} : int{kRowBytes},
     kUnitsX = Config::tile_n / 8,
     kUnitsW = Config::block_out / 8,
     kWarpBytes = 0,  ///< of shared memory
@@ -109,7 +110,6 @@ struct DirectOperands {
   /// there may lack blocks, or not exist.
   template <int kWhich, bool kLacks>
   struct Chunk {
-    enum : int { kBlocks = DirectOperands::kBlocks };
     DirectOperands& all;
     __device__ __forceinline__ void acquire(bool) {}
     __device__ __forceinline__ void release() { all.template load<kWhich, kLacks>(); }

@@ -40,7 +40,7 @@ struct WarpFeed {
   const int end;
   int at = 0;        ///< the next chunk's first step among those held, modulo 32
   ChunkPlace held;   ///< what this lane holds
-  ChunkPlace later;  ///< likewise, of the chunks after those
+  ChunkPlace later;  ///< what it holds of the chunks after those
 
   __device__ __forceinline__ WarpFeed(Table from, int worker, int first)
       : table(from), chunk(from.worker(worker).chunk + first), end(from.worker(worker + 1).chunk) {

@@ -17,7 +17,7 @@ struct Panels {
     kRowBytes = Config::block_in * static_cast<int>(sizeof(Element)),
     kBytes = Config::tile_n * kRowBytes,  ///< of a block column
   };
-  /// Those of a batch tile, at the end of its place in the workspace.
+  /// A batch tile has them at the end of its place in the workspace.
   __device__ static __forceinline__ char* of(const typename Config::Table& table, void* workspace, int tile) {
     return static_cast<char*>(workspace) + table.counter_bytes() + (tile + 1) * table.tile_bytes() -
            static_cast<long long>(table.columns()) * kBytes;

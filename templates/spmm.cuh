@@ -58,49 +58,54 @@ struct ChunksHeld {
   enum : int { kHeld = 0 };
 };
 
-/// `compute` of operands that have one or two chunks in registers. While one is multiplied, another is loaded
-/// in its place: in the loops, one that has all of its blocks.
+/// `compute` of operands that have one or two chunks in registers, which are multiplied in turns. Where a
+/// chunk was, the one that comes kHeld later is loaded: in the loops, one that lacks no block. So a round
+/// ends with an item, before a chunk that lacks blocks is loaded, or when all steps that are held have
+/// passed.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, Tile>& items, int chunk,
                                              int end, const Destination<Config>& to) {
-  enum : int { kStride = Operands::kStride, kLast = ChunksHeld<Operands>::kHeld - 1 };
-  auto first = operands.template chunk<0, false>();
-  auto last = operands.template chunk<kLast, false>();
-  bool begins_with_last = false;
-  const auto add_lacking = [&] {
-    auto before_lacking = operands.template chunk<0, true>();
-    auto last_before_lacking = operands.template chunk<kLast, true>();
-    if (kLast > 0 && begins_with_last)
-      items.add(last_before_lacking);
-    else
-      items.add(before_lacking);
-    begins_with_last = kLast > 0 && !begins_with_last;
-  };
+  enum : int { kStride = Operands::kStride, kOdd = ChunksHeld<Operands>::kHeld - 1 };
+  auto even = operands.template chunk<0, false>();
+  auto odd = operands.template chunk<kOdd, false>();
+  bool odd_is_next = false;
 #pragma unroll 1
   for (;;) {
     items.finish_before(chunk, to);
     if (chunk >= end) break;
     const int of_item = (min(items.item_end, end) - chunk + kStride - 1) / kStride;
     int count = min(of_item, operands.whole());
-    chunk += (Operands::kBlocks > 1 ? max(count, 1) : count) * kStride;
-    if (Operands::kBlocks > 1 && count == 0) {
-      add_lacking();
-    } else if (kLast > 0 && begins_with_last) {
-      items.add(last);
-      begins_with_last = false;
+    if constexpr (Operands::kBlocks > 1) {
+      if (count == 0) {
+        auto even_before_lacking = operands.template chunk<0, true>();
+        auto odd_before_lacking = operands.template chunk<kOdd, true>();
+        if (kOdd > 0 && odd_is_next)
+          items.add(odd_before_lacking);
+        else
+          items.add(even_before_lacking);
+        odd_is_next = kOdd > 0 && !odd_is_next;
+        chunk += kStride;
+        operands.refill();
+        continue;
+      }
+    }
+    chunk += count * kStride;
+    if (kOdd > 0 && odd_is_next) {
+      items.add(odd);
+      odd_is_next = false;
       --count;
     }
-    if constexpr (kLast > 0) {
+    if constexpr (kOdd > 0) {
 #pragma unroll 1
       for (; count > 1; count -= 2) {
-        items.add(first);
-        items.add(last);
+        items.add(even);
+        items.add(odd);
       }
     }
 #pragma unroll 1
     for (; count > 0; --count) {
-      items.add(first);
-      begins_with_last = kLast > 0;
+      items.add(even);
+      odd_is_next = kOdd > 0;
     }
     operands.refill();
   }

@@ -39,17 +39,21 @@ std::int32_t registers_of(const Spmm& problem, const Config& config) {
          (problem.dtype == DType::f32 ? kRoundingRegisters : 0);
 }
 
-/// For so many CTAs of a multiprocessor.
-bool has_registers_for(const Spmm& problem, const Config& config, std::int32_t ctas) {
+/// CTAs of a multiprocessor that there are registers and threads for.
+std::int32_t room_of(const Spmm& problem, const Target& target, const Config& config) {
+  constexpr std::int32_t kUnit = 8;  // a warp is given 32 times as many
   const std::int32_t registers = registers_of(problem, config);
-  const std::int32_t given = (registers + 7) / 8 * 8;  // a warp is given multiples of 256
-  return registers <= kMostThreadRegisters && given * 32 * config.warps * ctas <= kRegisterFile;
+  if (registers > kMostThreadRegisters) return 0;
+  const std::int32_t given = (registers + kUnit - 1) / kUnit * kUnit;
+  const std::int32_t threads = 32 * config.warps;
+  const Multiprocessor figures = multiprocessor(target);
+  return std::min({kRegisterFile / (given * threads), figures.threads / threads, figures.ctas});
 }
 
 }  // namespace
 
 bool direct_fits(const Spmm& problem, const Target& target, const Config& config) {
-  return has_registers_for(problem, config, ctas_of(config)) &&
+  return ctas_of(config) <= room_of(problem, target, config) &&
          warp_sums_bytes(problem, config) <= most_dynamic_shared(target);
 }
 
@@ -61,12 +65,12 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
   DirectShape shape;
   shape.threads = 32 * config.warps;
   // More may be asked for: then some of them wait.
-  shape.ctas = ctas_of(config);
-  while (shape.ctas > 1 && !has_registers_for(problem, config, shape.ctas)) --shape.ctas;
+  const std::int32_t room = room_of(problem, target, config);
+  shape.ctas = std::min(ctas_of(config), room);
   shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.sums = sums_of(problem, config);
   shape.registers = registers_of(problem, config);
-  if (!has_registers_for(problem, config, 1))
+  if (room == 0)
     refuse(config,
            fmt::format("a thread would hold {} sums and {} words of operands, more than the registers "
                        "of {} threads hold; fewer warps, stages=1 or a smaller tile_n would work",

@@ -173,8 +173,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("keeps", problem.epilogue.keep, "what the gradient of the cell reads");
   members.flag("has_gates", problem.gates);
   members.flag("has_z", problem.derivative != Activation::none);
-  members.flag("overlaps", begins_early(instance), "the launch may begin early");
-  members.flag("first_overlaps", instance.attributes.overlaps_previous, "so may its first kernel");
+  members.flag("overlaps", begins_early(instance), "this kernel may begin early: it waits");
+  members.flag("first_overlaps", instance.attributes.overlaps_previous, "the first kernel of the launch may");
   members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));
   members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(problem.derivative)),
                "whose derivative at z x is multiplied by");
@@ -315,6 +315,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.panels != 0 && config.variant != Variant::direct)
     refuse(fmt::format("variant {} reads x where it is; panels=0 would work", name(config.variant)));
   if (config.panels != 0 && config.panels != 1) refuse("panels is 0 or 1");
+  if (config.panels != 0 && problem.correlation)
+    refuse("panels are of the batch rows of a linear layer; panels=0 would work");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();
@@ -333,7 +335,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
 
 namespace {
 
-/// Whole lines.
+/// Panels begin at whole lines of memory.
 constexpr std::int64_t kPanelAlignment = 128;
 
 /// What a batch tile takes, as templates/panels.cuh has them.

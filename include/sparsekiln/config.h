@@ -76,8 +76,8 @@ struct Config {
   /// CTAs of a cluster that compute other block rows of the same batch tile, and share the tiles of x that
   /// the copy engine brings them. wgmma.
   std::int32_t cluster_rows = 1;
-  /// 1: a pass of the launch copies x to panels [in / block.in][n][block.in] first, where what a block is
-  /// multiplied with lies together. stream and direct.
+  /// 1: a pass of the launch copies x to panels first, [in / block.in][tile_n][block.in] for each batch tile,
+  /// where what a block is multiplied with lies together. direct, linear layers.
   std::int32_t panels = 0;
   TableForm table = TableForm::constant;
   OperandA operand_a = OperandA::x;  ///< on tensor cores

@@ -43,24 +43,24 @@ class LoadsInFlight(unittest.TestCase):
 
     def test_loads_after_the_products_are_not_ahead(self):
         loop = [product(0, waits=[5]), load(0, 5), load(4, 5)]
-        self.assertEqual(loads_in_flight(loop), Flight(2, 0, 0))
+        self.assertEqual(loads_in_flight(loop), Flight(32, 0, 0))
 
     def test_loads_of_the_next_step_are_in_flight_where_they_have_a_scoreboard_of_their_own(self):
         loop = [product(0, [0]), load(0, 0), load(4, 0), product(8, [1]), load(8, 1), load(12, 1)]
-        self.assertEqual(loads_in_flight(loop), Flight(4, 2, 2))
+        self.assertEqual(loads_in_flight(loop), Flight(64, 32, 32))
 
     def test_products_wait_for_loads_ahead_that_share_a_scoreboard(self):
         loop = [product(0, [0]), load(0, 0), load(4, 0), product(8, [0]), load(8, 0), load(12, 0)]
-        self.assertEqual(loads_in_flight(loop), Flight(2, 0, 2))
+        self.assertEqual(loads_in_flight(loop), Flight(32, 0, 32))
 
     def test_a_barrier_of_dependence_leaves_the_last_loads_in_flight(self):
         waiting = instruction("DEPBAR.LE", "SB0, 0x2")
         loop = [waiting, product(0), load(0, 0), load(4, 0), waiting, product(8), load(8, 0), load(12, 0)]
-        self.assertEqual(loads_in_flight(loop), Flight(4, 2, 2))
+        self.assertEqual(loads_in_flight(loop), Flight(64, 32, 32))
 
-    def test_narrow_loads_are_not_counted_and_may_keep_a_scoreboard_raised(self):
+    def test_narrow_loads_count_as_the_bytes_that_they_bring(self):
         loop = [instruction("LDG.E.64", "R30, desc[UR6][R40.64]", 0), product(0, [0]), load(0, 0), load(4, 0)]
-        self.assertEqual(loads_in_flight(loop), Flight(2, 0, 0))
+        self.assertEqual(loads_in_flight(loop), Flight(40, 0, 8))
 
 
 class ResidentWarps(unittest.TestCase):

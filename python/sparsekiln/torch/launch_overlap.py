@@ -71,7 +71,7 @@ class _Read(NamedTuple):
     storage: weakref.ref
     tensor: weakref.ref
     version: int
-    places: set[Place]
+    places: frozenset[Place]
 
 
 _read: dict[int, list[_Read]] = {}  #: by id() of the storage, with which they are removed
@@ -87,12 +87,12 @@ class Start:
         self._tensors = [(one, one._version) for one in tensors]
         self.early = early  #: the launch may begin early
         self.later_early = place is not None  #: launches after it in the same call, of the same operands, may
-        self.settles = place is not None and not early  #: so may those of later calls: see launched
+        self.settles = bool(self._tensors) and not early  #: so may those of later calls: see launched
 
     def launched(self, kernels: LayoutKernels, use: Use, n: int) -> None:
         """After the launch, of the kernel of this use for a batch of `n`. That of later launches is compiled, too, so that a CUDA graph
         may be captured after one call."""
-        if self._place is None or self.early or n == 0:  # of no rows nothing is launched
+        if self._place is None or not self.settles or n == 0:  # of no rows nothing is launched
             return
         for tensor, version in self._tensors:
             _remember(tensor, version, self._place)
@@ -164,12 +164,15 @@ def _entry_of(tensor: Tensor) -> _Read | None:
 def _remember(tensor: Tensor, version: int, place: Place) -> None:
     known = _entry_of(tensor)
     if known is not None and known.version == version:
-        known.places.add(place)
-        return
+        if place in known.places:
+            return
+        places = known.places | {place}
+    else:
+        places = frozenset({place})
     storage = tensor.untyped_storage()
     key = id(storage)
     others = [one for one in _read.get(key, ()) if one is not known and one.storage() is storage and one.tensor() is not None]
-    entry = _Read(weakref.ref(storage, functools.partial(_remove, key)), weakref.ref(tensor), version, {place})
+    entry = _Read(weakref.ref(storage, functools.partial(_remove, key)), weakref.ref(tensor), version, places)
     _read[key] = [*others, entry]
 
 

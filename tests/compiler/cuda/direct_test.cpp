@@ -115,7 +115,7 @@ void check_crowded(const Problem& problem, const Target& target, const Config& c
   const Plan plan{{problem.batch.bound(), crowded(problem, target, config)}};
   const Source source = emit_plan(problem, target, plan);
   const NvrtcOutput output = find_nvrtc()->compile(source.text, code_arch(target, plan));
-  const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
+  const Resources resources = read_resources(output.cubin, source.entries.front().passes.back(), output.log);
   CAPTURE(target.arch);
   CAPTURE(to_string(problem.block));
   CAPTURE(to_string(plan));
@@ -150,6 +150,16 @@ TEST_CASE(
                         direct_config(side < 64 ? 32 : 16, OperandA::x, stages, 4));
         }
   check_crowded(mma_problem({16, 16}, 64, kHalf), kHopper, direct_config(64, OperandA::x, 1, 4));
+  for (const std::int32_t side : {8, 16}) {
+    Config panels = direct_config(64, OperandA::x, 1, 8);
+    panels.panels = 1;
+    check_crowded(mma_problem({side, side}, 60, kHalf), kHopper, panels);
+  }
+  Problem ends = mma_problem({32, 32}, 32, kHalf);
+  ends.epilogue = {.scale = true, .bias = true, .activation = Activation::gelu, .residual = true};
+  check_crowded(ends, kHopper, direct_config(32, OperandA::x, 2, 4));
+  ends.overlap_launches = true;
+  check_crowded(ends, kHopper, direct_config(32, OperandA::x, 2, 8));
   check_crowded(mma_problem({64, 64}, 8, kHalf), kHopper, direct_config(8, OperandA::w, 2, 8));
   check_crowded(mma_problem({32, 32}, 8, kTf32), kHopper, direct_config(8, OperandA::w, 2, 16));
   check_crowded(mma_problem({32, 32}, 30, kHalf), kHopper, direct_config(32, OperandA::x, 2, 4));

@@ -58,6 +58,13 @@ static const char* fault;
 alignas(128) static char dynamic[256 * 1024];
 static bool early;  // copies arrive at once; else when they are waited for, and not before
 
+/// Addresses of shared memory are distances from dynamic memory, those of other arrays too.
+inline char* at(unsigned address) { return dynamic + static_cast<int>(address); }
+/// Notes what is written to dynamic memory.
+inline void note_write(unsigned address) {
+  if (address < sizeof(dynamic)) running->written.push_back(address);
+}
+
 inline void pause() { swapcontext(&running->context, &scheduler); }
 inline void finish(const Copy& copy) {
   if (copy.bytes > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
@@ -142,6 +149,9 @@ void mma(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], Decod
 }
 }  // namespace shim
 
+inline std::size_t __cvta_generic_to_shared(const void* at) {
+  return static_cast<std::size_t>(static_cast<const char*>(at) - shim::dynamic);
+}
 inline void __syncthreads() { shim::pause(); }
 template <class Value>
 Value __shfl_sync(unsigned, Value value, int from) {
@@ -159,18 +169,6 @@ inline unsigned __float_as_uint(float value) { return shim::float_to_bits(value)
 inline float __uint_as_float(unsigned bits) { return shim::bits_to_float(bits); }
 
 namespace sparsekiln { namespace ptx {
-inline void copy_async(float* to, const float* from, int bytes) {
-  shim::aligned(to);
-  shim::aligned(from);
-  if (shim::early) shim::finish({to, from, bytes});
-  else shim::running->open.push_back({to, from, bytes});
-}
-template <int kBytes>
-inline void copy_async_part(void* to, const void* from, int bytes) {
-  if (bytes > 0 && reinterpret_cast<std::uintptr_t>(from) % kBytes != 0) shim::fault = "a copy is misaligned";
-  if (shim::early) shim::finish({to, from, bytes, kBytes});
-  else shim::running->open.push_back({to, from, bytes, kBytes});
-}
 inline void commit_copies() {
   shim::running->groups.push_back(std::move(shim::running->open));
   shim::running->open.clear();
@@ -186,20 +184,28 @@ template <int kTo, int kFrom>
 inline void copy_async(unsigned to, const void* from, int bytes = 16) {
   to += kTo;
   from = static_cast<const char*>(from) + kFrom;
-  shim::running->written.push_back(to);
+  shim::note_write(to);
+  shim::aligned(shim::at(to));
   if (bytes > 0) shim::aligned(from);
-  if (shim::early) shim::finish({shim::dynamic + to, from, bytes});
-  else shim::running->open.push_back({shim::dynamic + to, from, bytes});
+  if (shim::early) shim::finish({shim::at(to), from, bytes});
+  else shim::running->open.push_back({shim::at(to), from, bytes});
 }
 template <int kBytes, int kTo, int kFrom>
 inline void copy_async_part(unsigned to, const void* from, int bytes) {
-  copy_async_part<kBytes>(static_cast<void*>(shim::dynamic + to + kTo), static_cast<const char*>(from) + kFrom, bytes);
+  from = static_cast<const char*>(from) + kFrom;
+  if (bytes > 0 && reinterpret_cast<std::uintptr_t>(from) % kBytes != 0) shim::fault = "a copy is misaligned";
+  if (shim::early) shim::finish({shim::at(to + kTo), from, bytes, kBytes});
+  else shim::running->open.push_back({shim::at(to + kTo), from, bytes, kBytes});
 }
 template <class Value>
 Value kept(Value value) { return value; }
 inline void store_shared(unsigned to, const uint4& value) {
-  shim::running->written.push_back(to);
-  std::memcpy(shim::dynamic + to, &value, 16);
+  shim::note_write(to);
+  std::memcpy(shim::at(to), &value, 16);
+}
+inline void store_shared(unsigned to, const float4& value) {
+  shim::aligned(shim::at(to));
+  std::memcpy(shim::at(to), &value, 16);
 }
 template <int kOffset>
 void load_shared(unsigned (&words)[4], unsigned from) { std::memcpy(words, shim::dynamic + from + kOffset, 16); }
@@ -256,7 +262,11 @@ inline void mma_s8(int (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2
 inline unsigned round_tf32(unsigned value) { return (value + 0x1000) & ~0x1fffu; }
 inline unsigned pack_f16(float low, float high) { return shim::to_half(low) | shim::to_half(high) << 16; }
 inline unsigned pack_bf16(float low, float high) { return shim::to_bf16(low) | shim::to_bf16(high) << 16; }
-inline float4 load_shared(const float* at) { shim::aligned(at); return *reinterpret_cast<const float4*>(at); }
+inline float4 load_shared(unsigned from) {
+  shim::aligned(shim::at(from));
+  return *reinterpret_cast<const float4*>(shim::at(from));
+}
+inline void load_shared(float (&values)[1], unsigned from) { std::memcpy(values, shim::at(from), 4); }
 template <class Word, int kWords>
 void store_global(void* at, const Word (&words)[kWords]) {
   if (reinterpret_cast<std::uintptr_t>(at) % sizeof(words) != 0) shim::fault = "a vector store is misaligned";
