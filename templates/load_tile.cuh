@@ -240,7 +240,7 @@ struct OperandStages {
     kTileX = CopyX::kBytes * (Config::has_z ? 2 : 1),              ///< x, and z after it
     kNextW = kRing ? int{CopyW::kBytes} : kTileX + CopyW::kBytes,  ///< from one stage to the next
     kEnd = Config::stages * (kTileX + CopyW::kBytes),
-    kX = kRing ? 0 : -kTileX,                     ///< from x in the ring, or from a stage, to the tile of x
+    kX = kRing ? 0 : kTileX,  ///< from the tile of x to its place in the ring, or to the stage
     kZ = Config::has_z ? int{CopyX::kBytes} : 0,  ///< from the tile of x to that of z
   };
 
@@ -321,7 +321,7 @@ struct OperandStages {
   __device__ __forceinline__ bool skipped() const { return kGates && gate[0] == 0; }
   __device__ __forceinline__ void skip() {}
   /// Shared addresses of the chunk's operands.
-  __device__ __forceinline__ unsigned x() const { return (kRing ? reading_x : reading) + kX; }
+  __device__ __forceinline__ unsigned x() const { return (kRing ? reading_x : reading) - kX; }
   __device__ __forceinline__ unsigned w() const { return reading; }
   __device__ __forceinline__ void release() {
     if constexpr (kRegisters) put();
@@ -353,7 +353,7 @@ struct OperandStages {
   __device__ __forceinline__ unsigned end_x() const { return end - Config::stages * CopyW::kBytes; }
   /// Where this thread's first quads go, of the chunk that a stage is filled with.
   __device__ __forceinline__ unsigned to_x(unsigned stage) const {
-    return (kRing ? writing_x : stage) + kX + place_x;
+    return (kRing ? writing_x : stage) - kX + place_x;
   }
   __device__ __forceinline__ unsigned to_w(unsigned stage) const { return stage + place_w; }
   /// Notes what compute() needs to know of the feed's chunk. Returns whether its gate is not 0.
