@@ -62,7 +62,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   if (config.panels != 0 && problem.correlation) return "panels are of the batch rows of a linear layer";
   if (config.panels != 0 && warp_chunk(problem).blocks == 1)
     return "a block has 64 bytes of a row of x: it needs no panel";
-  if (config.stages == 1) {
+  if (config.stages == 1 && config.tile_n > 8) {  // else x is little beside W
     Config ahead = config;
     ahead.stages = 2;
     if (direct_fits(problem, target, ahead)) return "there are registers for another chunk under way";
