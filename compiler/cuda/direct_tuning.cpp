@@ -33,12 +33,14 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shared_bytes = shape.shared_bytes + kWarpStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{2} * tiles * halves(target, problem.dtype);
-  costs.begin = warps * (150 + config.stages * (7.0 * units_x + 3.0 * units_w));
+  const double load = shape.chunk.blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * units_x + 3.0 * units_w);
+  const double cleared = 4.0 * (units_x + units_w);
+  costs.begin = warps * (125 + config.stages * (load + cleared));
   // A warp has a chunk of its own.
-  costs.chunk =
-      50 + if_it(shape.chunk.blocks > 1, 10 + 4.0 * (units_x + units_w)) + 7 * units_x + 3 * units_w;
+  costs.chunk = 36 + load;
   costs.chunk += if_it(problem.dtype == DType::f32, 6.0 * (units_x + units_w));
-  costs.item = warps * (3.3 * shape.sums + 2.7 * gathered * warps / shape.run);
+  costs.item = if_it(shape.chunk.blocks > 1, cleared) +
+               warps * (3.3 * shape.sums + 2.7 * gathered * warps / shape.run);
   costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   // The chunks of a warp come in a round trip to memory, together as many as are under way.
