@@ -2,11 +2,11 @@
 
 import dataclasses
 import importlib.util
-import os
 import pathlib
 import re
-import shutil
 import subprocess
+
+import toolkit
 
 ADVICE = (
     "nvdisasm is missing. It comes with a CUDA toolkit (in PATH, or under CUDA_HOME) and with PyPI's triton: "
@@ -41,16 +41,9 @@ _ENCODING = re.compile(r"/\* 0x([0-9a-f]{16}) \*/\s*$")  # half of one: the lowe
 
 def find_nvdisasm(given: str | None) -> pathlib.Path | None:
     """The one that is given; else of PATH, a toolkit, or the triton package of this Python; None if there is none."""
-    if given:
-        return pathlib.Path(given) if os.access(given, os.X_OK) else None
-    if found := shutil.which("nvdisasm"):
-        return pathlib.Path(found)
-    folders = [pathlib.Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    folders.append(pathlib.Path("/usr/local/cuda/bin"))
     package = importlib.util.find_spec("triton")  # which is not imported
-    for place in package.submodule_search_locations or () if package else ():
-        folders.append(pathlib.Path(place) / "backends" / "nvidia" / "bin")
-    return next((folder / "nvdisasm" for folder in folders if os.access(folder / "nvdisasm", os.X_OK)), None)
+    places = package.submodule_search_locations or () if package else ()
+    return toolkit.find("nvdisasm", given, [pathlib.Path(place) / "backends" / "nvidia" / "bin" for place in places])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,10 +12,8 @@ is missing, or nvcc is of another release than NVRTC.
 """
 
 import dataclasses
-import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +21,7 @@ import tempfile
 import disassembly
 import emulated
 import publish
+import toolkit
 from main_loop import Part, main_loop
 from occupancy import resident_warps
 from scoreboards import Flight, loaded_bytes, loads_in_flight
@@ -225,17 +224,6 @@ def text_of(found: dict[Workload, list[Beside]], releases: str) -> str:
     )  # fmt: skip
 
 
-def find_nvcc(given: str | None) -> pathlib.Path | None:
-    """The one that is given; else of PATH or a toolkit; None if there is none."""
-    if given:
-        return pathlib.Path(given) if os.access(given, os.X_OK) else None
-    if found := shutil.which("nvcc"):
-        return pathlib.Path(found)
-    folders = [pathlib.Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    folders.append(pathlib.Path("/usr/local/cuda/bin"))
-    return next((folder / "nvcc" for folder in folders if os.access(folder / "nvcc", os.X_OK)), None)
-
-
 def release_of(nvcc: pathlib.Path) -> str:
     said = subprocess.run([nvcc, "--version"], check=True, capture_output=True, text=True).stdout
     match = re.search(r"release (\d+\.\d+)", said)
@@ -259,7 +247,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="exit status 1 where a default does less than it should")
     publish.add_write(parser, __file__)
     options = parser.parse_args()
-    nvcc, nvdisasm = find_nvcc(options.nvcc), disassembly.find_nvdisasm(options.nvdisasm)
+    nvcc, nvdisasm = toolkit.find("nvcc", options.nvcc), disassembly.find_nvdisasm(options.nvdisasm)
     if nvcc is None or nvdisasm is None:
         print(disassembly.ADVICE if nvcc else "nvcc is missing. It comes with a CUDA toolkit; --nvcc names it", file=sys.stderr)
         return 2

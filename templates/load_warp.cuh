@@ -25,9 +25,9 @@ struct ChunkPlace {
 };
 
 /// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
-/// The lanes read the steps of the next 32 / kBlocks chunks at once, as many chunks before the first of them
-/// is copied, and exchange them by shuffles. A row of a block has kRowBytes; from one block column to the
-/// next it is kColumnBytes in x.
+/// The lanes read the steps of 32 / kBlocks chunks at once, with kAhead as many chunks before the first of
+/// them is copied, and exchange them by shuffles. A row of a block has kRowBytes; from one block column to
+/// the next it is kColumnBytes in x.
 template <class Table, int kBlocks, int kStride, int kRowBytes, int kBlockBytes, int kColumnBytes = kRowBytes>
 struct WarpFeed {
   enum : int { kHeld = 32 / kBlocks };  ///< chunks whose steps are held

@@ -27,8 +27,7 @@ __device__ __forceinline__ void copy_async(unsigned shared, const void* global) 
                : "memory");
 }
 
-/// The same for 8 or 4 bytes, for addresses that are aligned to no more: .ca has all three sizes, .cg only
-/// 16.
+/// cp.async of 8 or 4 bytes, to and from addresses that are multiples of 8 or 4. Only .ca has these sizes.
 template <int kBytes, int kTo, int kFrom>
 __device__ __forceinline__ void copy_async_part(unsigned shared, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0+%3], [%1+%4], %5, %2;" ::"r"(shared), "l"(global), "r"(bytes),

@@ -228,7 +228,8 @@ struct StepWindows {
   }
 };
 
-/// The same of steps that are constants of the code, or are read as fast: nothing is held.
+/// The steps of a worker's chunks where they are constants of the code, or in constant memory: each is read
+/// when it is asked for.
 template <class Table, int kBlocks, int kMerge, bool kGates>
 struct ConstantSteps {
   const Table table;

@@ -46,8 +46,7 @@ std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const E
     cluster.value.clusterDim.z = 1;
     attributes.push_back(cluster);
   }
-  if ((pass == 0 ? asked.overlaps_previous : asked.overlaps_previous || asked.passes_overlap) &&
-      launches_with_attributes(context)) {
+  if ((asked.overlaps_previous || (pass > 0 && asked.passes_overlap)) && launches_with_attributes(context)) {
     CUlaunchAttribute overlap{};
     overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     overlap.value.programmaticStreamSerializationAllowed = 1;

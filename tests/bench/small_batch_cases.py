@@ -7,9 +7,9 @@ import sys
 import unittest
 
 import disassembly
+import toolkit
 from command import compilable_targets
 from documented import documented
-from prototype import find_nvcc
 from prototype_kernel import SOURCE
 
 _BENCH = pathlib.Path(disassembly.__file__).parent
@@ -21,7 +21,7 @@ needs_nvrtc = unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
 class SmallBatchCases:
     @needs_nvrtc
     def test_prototype(self):
-        if find_nvcc(None) is None or disassembly.find_nvdisasm(None) is None:
+        if toolkit.find("nvcc", None) is None or disassembly.find_nvdisasm(None) is None:
             self.skipTest("nvcc or nvdisasm is missing: no CUDA toolkit, or no triton")
         file = self.folder / "prototype.cu"
         file.write_text(SOURCE)

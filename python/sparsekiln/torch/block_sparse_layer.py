@@ -124,8 +124,7 @@ class BlockSparseLayer(IndexTensors):
     def overlap(self, on: bool) -> None:
         self._overlap = flag("overlap", on)
 
-    @property
-    def _asked_to_overlap(self) -> bool | None:
+    def _ask_to_overlap(self) -> bool | None:
         """As operators take it. FSDP writes weights before each call, and hides it from PyTorch's count of writes."""
         return not self._is_fsdp_managed_module and (self._overlap or None)
 

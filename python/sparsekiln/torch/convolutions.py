@@ -106,7 +106,7 @@ class _BlockSparseConv(ConvolutionLayer):
         return text if self.edge_extents is None else text.removesuffix(", bias=False") + f", edge_bias={self.edge_extents}"
 
     def _of_images(self, images: Tensor, weight: Tensor, crow: Tensor, col: Tensor, bias: Tensor | None) -> Tensor:
-        asked = self._asked_to_overlap
+        asked = self._ask_to_overlap()
         if self.edge_extents is not None:
             return call_with_edges(
                 images, weight, self.edge_gain, self.edge_bias, crow, col, self.out_channels, self._form.as_list(), self._taps, overlap=asked

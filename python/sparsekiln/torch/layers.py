@@ -126,7 +126,7 @@ class BlockSparseLinear(BlockSparseLayer):
         else:
             values, bias, crow, col = self._tensors()
             self._check_indices(crow, col)
-        return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, self._asked_to_overlap)
+        return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, self._ask_to_overlap())
 
     def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """`weight_values`, `bias`, `crow_indices` and `col_indices`. Modules look up each attribute in Python, which takes a small layer

@@ -105,7 +105,7 @@ class _Gates(torch.nn.Module):
         keep = keeps_for_backward(projection, h, c, values)
         steps, h_n, c_n, *_ = lstm_operators.lstm(
             projection, h.to(projection.dtype), c.to(state_type(projection.dtype)), values, crow, col, batch_sizes, reverse, keep,
-            not keep and asked_of(self.recurrent._asked_to_overlap, values),
+            not keep and asked_of(self.recurrent._ask_to_overlap(), values),
         )  # fmt: skip
         return steps, h_n, c_n.to(projection.dtype)
 

@@ -158,16 +158,15 @@ class ShardedBlockSparseLinear(BlockSparseLinear):
     def _product(self, x: Tensor, bias: Tensor | None, activation: str) -> Tensor:
         values = _local(self.weight_values)
         features = self.in_features, self.out_features
-        return apply(x, values, bias, self.crow_indices, self.col_indices, *features, activation, self._asked_to_overlap)
+        return apply(x, values, bias, self.crow_indices, self.col_indices, *features, activation, self._ask_to_overlap())
 
-    @property
-    def _asked_to_overlap(self) -> bool | None:
-        """Also False after a write: PyTorch counts those to a DTensor, but not to the tensor of it that kernels read."""
+    def _ask_to_overlap(self) -> bool | None:
+        """Also False once after a write: PyTorch counts those to a DTensor, but not to the tensor of it that kernels read."""
         parameters = [one for one in (self.weight_values, self.bias) if one is not None]
         if torch.compiler.is_compiling() or any(one.is_inference() for one in parameters):
             return False
         before, self._written = self._written, [one._version for one in parameters]
-        return before == self._written and super()._asked_to_overlap
+        return before == self._written and super()._ask_to_overlap()
 
     # ---- what needs all blocks ----
 

@@ -103,14 +103,14 @@ class _BlockSparseConvTranspose(ConvolutionLayer):
         if self._form.is_pointwise and not any(padding) and not self._taps:
             rows = images.flatten(0, -2)
             features = self.out_channels, self.in_channels
-            y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, *features, self._asked_to_overlap)
+            y = operators.call_transposed(rows, weight.flatten(0, 1), crow, col, *features, self._ask_to_overlap())
             y = y.reshape(*images.shape[:-1], self.out_channels)
             return y if bias is None else y + bias
         output = list(self._output(input, padding))
         windows = [more // stride for more, stride in zip(padding, self.stride)]  # which x has not: dilation > stride
         if any(windows):  # the gradient is that of a convolution with these too
             images = F.pad(images, (0, 0, *(size for one in reversed(windows) for size in (0, one))))
-        form, asked = self._form.as_list(), self._asked_to_overlap
+        form, asked = self._form.as_list(), self._ask_to_overlap()
         return call_transposed(images, weight, bias, crow, col, self.out_channels, output, form, self._taps, overlap=asked)
 
     def _of_standard_operators(self, x: Tensor, input: Numbers, padding: Numbers) -> Tensor:

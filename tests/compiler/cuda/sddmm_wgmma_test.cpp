@@ -73,6 +73,9 @@ TEST_CASE("numbers of a gradient by wgmma that do not go together are refused, w
   config.cluster = 2;
   refused(config, "cluster=1");
   config.cluster = 1;
+  config.panels = 1;
+  refused(config, "panels=0");
+  config.panels = 0;
   config.table = TableForm::attached;
   refused(config, "its layout is baked");
 }
