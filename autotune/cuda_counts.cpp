@@ -20,14 +20,14 @@ std::int64_t rounded(double value) { return std::llround(value); }
 
 /// Chunks of an item of so many steps.
 std::int64_t chunks_of(std::int64_t steps, ChunkShape chunk) {
-  if (chunk.blocks == 1) return steps * chunk.parts * chunk.weights;
-  return quotient_up(steps * chunk.parts * chunk.weights, chunk.blocks);
+  const std::int64_t blocks = steps * chunk.parts * chunk.weights;
+  return chunk.shares * (chunk.blocks == 1 ? blocks : quotient_up(blocks, chunk.blocks));
 }
 
 /// Chunks of rows of a mean length: all but the last one of a row are full, and that on average by half.
 double expected_chunks(double steps, double items, ChunkShape chunk) {
   const double full = steps * chunk.parts * chunk.weights / chunk.blocks;
-  return full + items * (chunk.blocks - 1) / (2.0 * chunk.blocks);
+  return chunk.shares * (full + items * (chunk.blocks - 1) / (2.0 * chunk.blocks));
 }
 
 std::int32_t rows_of(std::span<const std::int32_t> begins) {
@@ -190,7 +190,8 @@ double RowShares::longest_first(std::int64_t workers) {
 }
 
 const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk) {
-  const auto [found, is_new] = splits_.try_emplace({workers, chunk.blocks, chunk.parts, chunk.weights});
+  const auto [found, is_new] =
+      splits_.try_emplace({workers, chunk.blocks, chunk.parts, chunk.weights, chunk.shares});
   Parts& parts = found->second;
   if (!is_new) return parts;
   std::int64_t first = 0;
@@ -220,7 +221,8 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
                                    ChunkShape chunk, std::int64_t n) {
   const std::array key{
       config.rows,        config.merge, config.cluster_rows, most_workers(problem, target, config, n),
-      config.split_saves, chunk.blocks, chunk.parts,         chunk.weights};
+      config.split_saves, chunk.blocks, chunk.parts,         chunk.weights,
+      chunk.shares};
   const auto found = schedules_.find(key);
   if (found != schedules_.end()) return found->second;
   return schedules_.emplace(key, counts_of(make_schedule(problem, target, config, n), chunk)).first->second;

@@ -81,8 +81,8 @@ class RowShares {
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
   std::map<std::int64_t, Orders> orders_;                    ///< by workers
-  std::map<std::array<std::int64_t, 4>, Parts> splits_;      ///< by workers and the numbers of a chunk
-  std::map<std::array<std::int32_t, 8>, Counts> schedules_;  ///< by the numbers that a schedule follows from
+  std::map<std::array<std::int64_t, 5>, Parts> splits_;      ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 9>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 
 /// What make_schedule would give for a batch of n. It is made where CTAs share x, and where rows of a small

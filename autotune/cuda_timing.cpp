@@ -66,13 +66,19 @@ double cycles_of_product(const Computation& problem, const Target& target, const
           (costs.full_rate ? 1 : figures.mma_share));
 }
 
+/// What warps of a CTA read after others takes of the time of what comes from L2: fitted to the two kernels
+/// of bench/measured/h100-2026-11-27.structures.json that it takes longest (tile_out=16, 16 and 64 batch
+/// rows).
+constexpr double kRepeated = 0.5;
+
 /// Bytes that come into multiprocessors, pieces that are shorter than what is fetched at once counting as
 /// that.
 double arriving_bytes(const Work& work) {
   const auto loads = static_cast<double>(work.again.loads);
   const double fetched =
       work.piece_bytes == 0 ? 1 : std::max(1.0, kGathered / static_cast<double>(work.piece_bytes));
-  return static_cast<double>(work.global_bytes - work.partial_bytes) + loads * (fetched - 1);
+  return static_cast<double>(work.global_bytes - work.partial_bytes) + loads * (fetched - 1) -
+         (1 - kRepeated) * static_cast<double>(work.repeated_bytes);
 }
 
 /// What the instructions of a warp that does its share of so many take a CTA.
@@ -89,7 +95,8 @@ std::int32_t resident(const Target& target, const CtaCosts& costs) {
 
 double step_us(const Spmm& problem, const Target& target, const LoopCosts& costs,
                const Architecture& figures) {
-  const double chunks = static_cast<double>(costs.shape.parts) * costs.shape.weights / costs.shape.blocks;
+  const double chunks =
+      static_cast<double>(costs.shape.parts) * costs.shape.weights * costs.shape.shares / costs.shape.blocks;
   const double products = static_cast<double>(costs.chunk_products);
   const double multiplied = static_cast<double>(costs.chunk_fmas) / figures.lanes +
                             products * cycles_of_product(problem, target, costs, figures);

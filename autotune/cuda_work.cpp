@@ -24,7 +24,7 @@ std::int64_t features_read(const Layout& layout, std::int64_t features) {
 
 /// Bytes of a schedule's tables: a step has 8, an item up to 12 and a part 16.
 std::int64_t table_bytes(const Counts& counts, ChunkShape chunk) {
-  return 8 * (counts.chunks + 1) * chunk.blocks + 12 * counts.items + 16 * counts.partials +
+  return 8 * (counts.chunks / chunk.shares + 1) * chunk.blocks + 12 * counts.items + 16 * counts.partials +
          8 * (counts.workers + 1);
 }
 
@@ -168,9 +168,10 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t loads = shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;
-  work.global_bytes = x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
+  work.global_bytes = costs.shape.shares * x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
                       tiles * (gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
+  work.repeated_bytes = (costs.shape.shares - 1) * x;
   work.multicast_bytes =
       (config.cluster_rows - 1) * x + (computed - quotient_up(tiles, config.cluster)) * weight;
   const std::int64_t once =
@@ -290,9 +291,7 @@ double bytes_read_again(const Work& work, double room) {
 }
 
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
-  LoopCosts costs = find_family(problem, config.variant)->tuning->loop_costs(problem, target, config);
-  costs.shape.weights = problem.weights();
-  return costs;
+  return find_family(problem, config.variant)->tuning->loop_costs(problem, target, config);
 }
 
 SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config) {

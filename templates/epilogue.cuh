@@ -247,11 +247,36 @@ __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int 
   }
 }
 
+/// Where the sums of an item go, by the table: which is read when it is asked for.
+template <class Config>
+struct ItemPlace {
+  const typename Config::Table* table;
+
+  __device__ __forceinline__ ItemPlace(const typename Config::Table& from, int) : table(&from) {}
+  __device__ __forceinline__ int row(int place) const { return table->row(place); }
+  __device__ __forceinline__ int split(int item) const { return table->split(item); }
+};
+
+/// The same of an item of one block row, read at once: while the sums of its warps meet.
+template <class Config>
+struct KnownItemPlace {
+  int only_row;
+  int only_split;
+
+  __device__ __forceinline__ KnownItemPlace(const typename Config::Table& table, int item)
+      : only_row(table.row(item)) {
+    static_assert(Config::rows == Config::weights && Config::merge == 1, "an item is of one block row");
+    if constexpr (Config::splits) only_split = table.split(item);
+  }
+  __device__ __forceinline__ int row(int) const { return only_row; }
+  __device__ __forceinline__ int split(int) const { return only_split; }
+};
+
 /// Applies the epilogue and writes y[n, out], or y[out, n], for the batch rows, block rows and features that
 /// exist.
-template <class Config, class Tile>
-__device__ __forceinline__ void store(const typename Config::Table& table, int item, const Tile& tile,
-                                      const Destination<Config>& to) {
+template <class Config, class Place, class Tile>
+__device__ __forceinline__ void store(const typename Config::Table& table, int item, const Place& where,
+                                      const Tile& tile, const Destination<Config>& to) {
   enum : int {
     kRun = Config::feature_major ? 1 : int{Tile::kRun},  ///< consecutive outputs in memory
     kTiles = int{Tile::kRows} / Config::weights,
@@ -262,14 +287,14 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 #pragma unroll
   for (int r = 0; r < kTiles; ++r) {
     const int place = (item * kTiles + r) * Config::merge;
-    const int only_row = table.row(place);
+    const int only_row = where.row(place);
     if (Config::pads_tiles && Config::merge == 1 && only_row < 0) continue;
     const RowsOfY<Config, Tile> rows(tile, to, only_row);
     const EdgesOfY<Config, Tile> edges(tile, to, rows, table);
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
-      const int row = Config::merge == 1 ? rows.block_row : table.row(place + out / Config::block_out);
+      const int row = Config::merge == 1 ? rows.block_row : where.row(place + out / Config::block_out);
       if (Config::merge > 1 && row < 0) continue;
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
@@ -389,11 +414,11 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
 
 /// Finishes an item: its accumulators are written to y, or, for a part of a split item, to the workspace
 /// first.
-template <class Config, class Tile>
-__device__ __forceinline__ void finish(const typename Config::Table& table, int item, Tile& tile,
-                                       const Destination<Config>& to) {
+template <class Config, class Place, class Tile>
+__device__ __forceinline__ void finish(const typename Config::Table& table, int item, const Place& where,
+                                       Tile& tile, const Destination<Config>& to) {
   if constexpr (Config::splits) {
-    if (const int split = table.split(item); split >= 0) {
+    if (const int split = where.split(item); split >= 0) {
       auto* const counters =
           static_cast<unsigned*>(to.workspace) + static_cast<long long>(to.batch_tile) * table.counters();
       char* const partials =
@@ -402,7 +427,7 @@ __device__ __forceinline__ void finish(const typename Config::Table& table, int 
         return;
     }
   }
-  store(table, item, tile, to);
+  store(table, item, where, tile, to);
 }
 
 }  // namespace sparsekiln

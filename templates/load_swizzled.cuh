@@ -83,7 +83,8 @@ class SwizzledStages {
     kBlockUnits = Config::block_in / kElements,
     kBlocks = kUnits > kBlockUnits ? kUnits / kBlockUnits : 1,    ///< of a chunk
     kSegments = kUnits < kBlockUnits ? kBlockUnits / kUnits : 1,  ///< of a block, each of them a chunk
-    kStride = 1,  ///< from one chunk of the worker to the next
+    kStride = 1,       ///< from one chunk of the worker to the next
+    kStepWeights = 1,  ///< weights that a step is of
     kOutputs = Config::block_out * Config::merge,
     kBlockElements = Config::block_out * Config::block_in,
     kDepth = kUnits * kElements / kBlocks,      ///< k's of a chunk from each of its blocks

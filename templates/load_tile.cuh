@@ -229,6 +229,7 @@ struct OperandStages {
   enum : int {
     kBlocks = 1,
     kStride = 1,
+    kStepWeights = 1,
     /// length of a row of a block of W in memory
     kRowW = kColumns ? Config::block_out : Config::block_in,
     kBlockElements = Config::block_out * Config::block_in,

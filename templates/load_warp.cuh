@@ -9,6 +9,28 @@
 
 namespace sparsekiln {
 
+/// Which part of a block's products a warp computes: those of warp_out of its outputs with one of the
+/// weights, its share. Each of the first kShares warps has another one, and each of the kStrides groups of so
+/// many warps has chunks of its own, every kStrides-th of the worker.
+template <class Config>
+struct WarpShare {
+  enum : int {
+    kSlices = Config::block_out / Config::warp_out,
+    kShares = Config::weights * kSlices,
+    kStrides = Config::warps / kShares,
+  };
+  static_assert(kStrides * kShares == Config::warps, "each share has as many warps");
+  __device__ static __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+  /// The first chunk, from the worker's first on.
+  __device__ static __forceinline__ int first() { return warp() / kShares; }
+  /// The first block's part.
+  __device__ static __forceinline__ const typename Config::Element* weight(const Source<Config>& from) {
+    const int share = warp() % kShares;
+    return weight_of<Config>(share / kSlices, from.w, from.v) +
+           share % kSlices * (Config::warp_out * (Config::by_columns ? 1 : Config::block_in));
+  }
+};
+
 /// Where one of the blocks of a chunk is: 64 bytes of each of its rows, or all that they have.
 struct ChunkPlace {
   unsigned input;   ///< from a row of x on, in units of 16 bytes
@@ -27,10 +49,19 @@ struct ChunkPlace {
 /// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
 /// The lanes read the steps of 32 / kBlocks chunks at once, with kAhead as many chunks before the first of
 /// them is copied, and exchange them by shuffles. A row of a block has kRowBytes; from one block column to
-/// the next it is kColumnBytes in x.
-template <class Table, int kBlocks, int kStride, int kRowBytes, int kBlockBytes, int kColumnBytes = kRowBytes>
+/// the next it is kColumnBytes in x, whose rows have kFeatureBytes (0: whole blocks). Blocks whose gate is 0
+/// are taken for absent.
+template <class Config, int kBlocks, int kStride, int kColumnBytes>
 struct WarpFeed {
-  enum : int { kHeld = 32 / kBlocks };  ///< chunks whose steps are held
+  using Table = typename Config::Table;
+  enum : bool { kGates = Config::has_gates };
+  enum : int {
+    kHeld = 32 / kBlocks,  ///< chunks whose steps are held
+    kElementBytes = sizeof(typename Config::Element),
+    kRowBytes = Config::block_in * kElementBytes,
+    kBlockBytes = Config::block_out * kRowBytes,
+    kFeatureBytes = Config::in_features * kElementBytes,
+  };
   /// Whether the steps after those are read before they are needed. Few warps have more than 32 chunks.
   enum : bool { kAhead = kBlocks > 1 };
   static_assert(kColumnBytes % 16 == 0 && kBlockBytes % 64 == 0);
@@ -38,16 +69,22 @@ struct WarpFeed {
   const Table table;
   int chunk;  ///< the first chunk that was read last
   const int end;
-  int at = 0;        ///< the next chunk's first step among those held, modulo 32
+  int at = 0;  ///< the next chunk's first step among those held, modulo 32
+  const float* const gates;
   ChunkPlace held;   ///< what this lane holds
   ChunkPlace later;  ///< what it holds of the chunks after those
+  float held_gate;
+  float later_gate;
 
-  __device__ __forceinline__ WarpFeed(Table from, int worker, int first)
-      : table(from), chunk(from.worker(worker).chunk + first), end(from.worker(worker + 1).chunk) {
-    held = look();
+  __device__ __forceinline__ WarpFeed(Table from, int worker, int first, const float* all_gates)
+      : table(from),
+        chunk(from.worker(worker).chunk + first),
+        end(from.worker(worker + 1).chunk),
+        gates(all_gates) {
+    look(held, held_gate);
     if constexpr (kAhead) {
       chunk += kHeld * kStride;
-      later = look();
+      look(later, later_gate);
     }
   }
   /// A block of the next chunk. Chunks after the last have no blocks.
@@ -55,12 +92,25 @@ struct WarpFeed {
     return {__shfl_sync(0xffffffff, held.input, at + block),
             __shfl_sync(0xffffffff, held.weight, at + block)};
   }
+  /// Its gate; 0 where there is no block.
+  __device__ __forceinline__ float gate(int block) const {
+    return __shfl_sync(0xffffffff, held_gate, at + block);
+  }
+  /// Bytes of a row of x from the first byte of a block's on, or of a segment's of it: where x has fewer than
+  /// these, they are not there.
+  __device__ static __forceinline__ int features_left(const ChunkPlace& place) {
+    enum : int { kUnits = kColumnBytes / 16 };
+    const int input = static_cast<int>(place.input);
+    return kFeatureBytes - (input / kUnits * kRowBytes + input % kUnits * 16);
+  }
   __device__ __forceinline__ void pass() { at += kBlocks; }
   /// How many of the next chunks' steps are held.
   __device__ __forceinline__ int left() const { return (32 - at % 32) / kBlocks; }
-  /// How many of them have all of their blocks.
+  /// How many of them have all of their blocks, with all of their features.
   __device__ __forceinline__ int whole() const {
-    const unsigned lacking = __ballot_sync(0xffffffff, !held.present()) >> (at % 32);
+    enum : int { kLeast = kRowBytes < 64 ? int{kRowBytes} : 64 };
+    const bool lacks = !held.present() || (kFeatureBytes != 0 && features_left(held) < kLeast);
+    const unsigned lacking = __ballot_sync(0xffffffff, lacks) >> (at % 32);
     const int steps = lacking != 0 ? __ffs(static_cast<int>(lacking)) - 1 : 32 - at % 32;
     return steps / kBlocks;
   }
@@ -69,9 +119,10 @@ struct WarpFeed {
     chunk += kHeld * kStride;
     if constexpr (kAhead) {
       held = later;
-      later = look();
+      held_gate = later_gate;
+      look(later, later_gate);
     } else {
-      held = look();
+      look(held, held_gate);
     }
   }
   __device__ __forceinline__ void advance() {
@@ -81,48 +132,59 @@ struct WarpFeed {
 
  private:
   /// Reads this lane's step of the next chunks.
-  __device__ __forceinline__ ChunkPlace look() const {
+  __device__ __forceinline__ void look(ChunkPlace& place, float& gate) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int mine = chunk + lane / kBlocks * kStride;
-    if (mine >= end) return {0, 0xffffffff};
+    place = {0, 0xffffffff};
+    if constexpr (kGates) gate = 0;
+    if (mine >= end) return;
     const uint2 entry = table.step(mine * kBlocks + lane % kBlocks);
     const Step step{entry.x};
+    bool present = step.present();
+    if constexpr (kGates) {
+      if (present) gate = gates[table.gate(static_cast<int>(entry.y))];
+      present = present && gate != 0;
+    }
     const unsigned segment = kRowBytes > 64 ? static_cast<unsigned>(step.segment()) : 0;
-    return {static_cast<unsigned>(step.column()) * (kColumnBytes / 16) + segment * 4,
-            step.present() ? entry.y * (kBlockBytes / 64) + segment : 0xffffffff};
+    // By columns, a segment has 64 bytes of each column of W.
+    const unsigned segment_of_w = segment * (Config::by_columns ? Config::block_out : 1);
+    place = {static_cast<unsigned>(step.column()) * (kColumnBytes / 16) + segment * 4,
+             present ? entry.y * (kBlockBytes / 64) + segment_of_w : 0xffffffff};
   }
 };
 
-/// The stages through which the chunks of one warp pass: every Config::warps-th chunk of the worker.
+/// The stages through which the chunks of one warp pass, as WarpShare has them.
 ///
 /// A chunk is 64 bytes of k of all rows of W and x: a segment of a block, a block, or kBlocks blocks of the
 /// item. Rows are copied in units of eight rows: lane l copies the 16 bytes l % 4 of row l / 4. Each lane
 /// reads what it has copied itself: the words are its own fragments of the tensor core's operands, as long as
 /// both operands take their k's in this order. Reads of 32 lanes use all banks equally.
 ///
-/// Where an item has too few blocks to fill its last chunk, both operands are filled with zeros; so are rows
-/// of x that have no batch row.
+/// Where an item has too few blocks to fill its last chunk, both operands are filled with zeros; so are what
+/// a block has beyond the features of x, and rows of x that have no batch row.
 ///
 /// For each chunk: acquire(); read x() and w(); release().
 template <class Config>
 struct WarpStages {
   using Element = typename Config::Element;
   using Table = typename Config::Table;
+  using Share = WarpShare<Config>;
   enum : int {
-    kStride = Config::warps,
+    kStride = Share::kStrides,
+    kStepWeights = Config::weights,
     kElementBytes = sizeof(Element),
     kRowBytes = Config::block_in * kElementBytes,
     /// how many of the four lanes that share a row copy from the same block
     kBlockLanes = kRowBytes < 64 ? kRowBytes / 16 : 4,
     kBlocks = 4 / kBlockLanes,
-    kBlockBytes = Config::block_out * kRowBytes,
     kUnitBytes = 32 * 16,
     kUnitsX = Config::tile_n / 8,
-    kUnitsW = Config::block_out / 8,
+    kUnitsW = Config::warp_out / 8,
+    kInterleaved = 1,  ///< tiles of eight outputs whose outputs alternate
     kStageBytes = (kUnitsX + kUnitsW) * kUnitBytes,
     kWarpBytes = Config::stages * kStageBytes,
   };
-  using ScheduleFeed = WarpFeed<Table, kBlocks, kStride, kRowBytes, kBlockBytes>;
+  using ScheduleFeed = WarpFeed<Config, kBlocks, kStride, kRowBytes>;
 
   const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< the row of a unit that this lane copies
   const unsigned first_stage = ptx::kept(warp_memory());
@@ -139,10 +201,13 @@ struct WarpStages {
   __device__ __forceinline__ WarpStages(const Table& table, int worker, const Source<Config>& from)
       : x_row(ptx::kept(reinterpret_cast<const char*>(from.x) + row * from.x_stride * kElementBytes +
                         place_in_row())),
-        w_row(ptx::kept(reinterpret_cast<const char*>(from.w) + row * kRowBytes + place_in_row())),
+        w_row(
+            ptx::kept(reinterpret_cast<const char*>(Share::weight(from)) + row * kRowBytes + place_in_row())),
         x_unit(ptx::kept(8 * from.x_stride * kElementBytes)),
         valid(from.valid),
-        feed(table, worker, first()) {
+        feed(table, worker, first(), from.gates) {
+    // The zeros of chunks after the last one of the batch tile before may be on their way to these stages.
+    if constexpr (Config::async_copy && kBlocks > 1) ptx::wait_copies<0>();
 #pragma unroll
     for (int stage = 0; stage < Config::stages - 1; ++stage) {
       take();
@@ -150,7 +215,7 @@ struct WarpStages {
     }
   }
 
-  __device__ static __forceinline__ int first() { return static_cast<int>(threadIdx.x / 32); }
+  __device__ static __forceinline__ int first() { return Share::first(); }
   __device__ __forceinline__ void acquire(bool) {
     reading = after(reading);
     if constexpr (Config::async_copy) ptx::wait_copies<Config::stages - 2>();
@@ -186,7 +251,8 @@ struct WarpStages {
     if (held_any) {
       const char* const from_x = chunk.in_x(x_row);
       const char* const from_w = chunk.in_w(w_row);
-      const bool present = kBlocks == 1 || chunk.present();
+      bool present = kBlocks == 1 || chunk.present();
+      if constexpr (Config::in_features != 0) present = present && feed.features_left(chunk) > place_in_row();
       const int batch_rows = present ? valid - row : 0;
       if constexpr (Config::async_copy) {
         const unsigned to = writing + threadIdx.x % 32 * 16;

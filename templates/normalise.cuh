@@ -105,6 +105,7 @@ struct Team {
     // have arrived at the barrier between.
     turn ^= 1;
     __syncthreads();
+    if (number >= count) return;  // fewer warps are left over than a team has
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sums[i] = of_team[i];
     for (int warp = 1; warp < warps; ++warp)

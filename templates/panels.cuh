@@ -24,9 +24,11 @@ struct Panels {
   }
 };
 
-/// Copies x to panels. Rows of a tile that have no batch row become zeros. A warp copies eight rows of 64
-/// bytes at a time. Config names block_in, tile_n, threads, the Table, whether the product may begin
-/// before this has ended (overlaps), and whether this may before the launch before has (first_overlaps).
+/// Copies x to panels. Rows of a tile that have no batch row become zeros, and so does what the last block
+/// column has beyond the features of x. A warp copies eight rows of 64
+/// bytes at a time. Config names block_in, in_features, tile_n, threads, the Table, whether the product may
+/// begin before this has ended (overlaps), and whether this may before the launch before has
+/// (first_overlaps).
 template <class Config>
 __device__ __forceinline__ void copy_to_panels(const typename Config::Element* x, void* workspace, int n,
                                                long long x_stride, typename Config::Table table) {
@@ -34,7 +36,9 @@ __device__ __forceinline__ void copy_to_panels(const typename Config::Element* x
   enum : int { kUnit = 16, kRowUnits = All::kRowBytes / kUnit, kRows = 8, kWarps = Config::threads / 32 };
   if constexpr (Config::first_overlaps) ptx::wait_for_earlier_launches();
   if constexpr (Config::overlaps) ptx::let_next_launch_begin();
-  const int units = table.columns() * kRowUnits;  // of a row of x
+  const int units = table.columns() * kRowUnits;  // of a row
+  const int units_of_x =
+      Config::in_features == 0 ? units : Config::in_features * sizeof(typename All::Element) / kUnit;
   const int jobs = (units + 3) / 4 * (Config::tile_n / kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int tiles = (n + Config::tile_n - 1) / Config::tile_n;
@@ -47,7 +51,7 @@ __device__ __forceinline__ void copy_to_panels(const typename Config::Element* x
       if (unit >= units) continue;
       const int batch_row = tile * Config::tile_n + row;
       unsigned words[4] = {0, 0, 0, 0};
-      if (batch_row < n)
+      if (batch_row < n && unit < units_of_x)
         ptx::load_global(reinterpret_cast<const char*>(x + batch_row * x_stride) + unit * kUnit, words);
       ptx::store_global(to + static_cast<long long>(unit / kRowUnits) * All::kBytes + row * All::kRowBytes +
                             unit % kRowUnits * kUnit,

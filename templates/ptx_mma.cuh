@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_shared(unsigned (&words)[4], unsigned share
                : "r"(shared), "n"(kOffset)
                : "memory");
 }
-template <int kOffset>
+template <int kOffset = 0>
 __device__ __forceinline__ void load_shared(float (&values)[4], unsigned shared) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4+%5];"
                : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
@@ -87,8 +87,11 @@ __device__ __forceinline__ void store_shared(unsigned shared, float value) {
 }
 
 /// Writes consecutive floats at once.
+template <int kOffset = 0>
 __device__ __forceinline__ void store_shared(unsigned shared, const float (&values)[2]) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared), "f"(values[0]), "f"(values[1]) : "memory");
+  asm volatile("st.shared.v2.f32 [%0+%3], {%1, %2};" ::"r"(shared), "f"(values[0]), "f"(values[1]),
+               "n"(kOffset)
+               : "memory");
 }
 __device__ __forceinline__ void store_shared(unsigned shared, const float (&values)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "f"(values[0]), "f"(values[1]),
@@ -111,6 +114,14 @@ __device__ __forceinline__ void load_matrices(unsigned (&words)[2], unsigned sha
                : "=r"(words[0]), "=r"(words[1])
                : "r"(shared), "n"(kOffset)
                : "memory");
+}
+
+/// Transposes a matrix of 8 × 8 elements of 16 bits, of which lane l has two in a row, 2 · (l % 4) and the
+/// next of row l / 4: it receives them of the other's rows (PTX ISA, "movmatrix").
+__device__ __forceinline__ unsigned transposed(unsigned word) {
+  unsigned result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
+  return result;
 }
 
 /// Reads the same matrices transposed, with elements of 16 bits: a lane receives element lane / 4 of rows 2 ·

@@ -75,7 +75,7 @@ struct AttachedTables {
   long long bytes_of_tile;
   int counters_of_tile;
   int features_of_y;  ///< forward
-  int columns_of_x;   ///< block columns, forward
+  int columns_of_x;   ///< block columns of the product, of a linear layer
   int unused;
 
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }

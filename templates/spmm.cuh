@@ -12,6 +12,7 @@ namespace sparsekiln {
 /// The items of a worker, one after the other.
 template <class Config, class Tile>
 struct Items {
+  using Place = typename Tile::Place;
   const typename Config::Table& table;
   int item;
   const int end;
@@ -26,8 +27,9 @@ struct Items {
   __device__ __forceinline__ void finish_before(int chunk, const Destination<Config>& to) {
     while (item_end <= chunk && item < end) {
       const int next_end = table.item_end(item + 1);  // while this one is written
+      const Place where(table, item);
       auto&& accumulators = tile.gathered();
-      finish(table, item, accumulators, to);
+      finish(table, item, where, accumulators, to);
       item_end = next_end;
       ++item;
       tile.clear();
@@ -37,7 +39,7 @@ struct Items {
   __device__ __forceinline__ void add(Operands& operands) {
     // An item with one tile needs neither its number nor whether x has a new tile.
     Step step{0};
-    if constexpr (Config::rows > 1) step = operands.next();
+    if constexpr (Config::rows > Operands::kStepWeights) step = operands.next();
     operands.acquire(step.same_input());
     if constexpr (Config::has_gates) {
       if (operands.skipped())
@@ -59,8 +61,8 @@ struct ChunksHeld {
 };
 
 /// `compute` of operands that have one or two chunks in registers, which are multiplied in turns. Where a
-/// chunk was, the one that comes kHeld later is loaded: in the loops, one that lacks no block. So a round
-/// ends with an item, before a chunk that lacks blocks is loaded, or when all steps that are held have
+/// chunk was, the one that comes kHeld later is loaded: in the loops, one that lacks nothing. So a round ends
+/// with an item, before a chunk is loaded that lacks blocks or features, or when all steps that are held have
 /// passed.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, Tile>& items, int chunk,
@@ -75,7 +77,7 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
     if (chunk >= end) break;
     const int of_item = (min(items.item_end, end) - chunk + kStride - 1) / kStride;
     int count = min(of_item, operands.whole());
-    if constexpr (Operands::kBlocks > 1) {
+    if constexpr (Operands::kMayLack) {
       if (count == 0) {
         auto even_before_lacking = operands.template chunk<0, true>();
         auto odd_before_lacking = operands.template chunk<kOdd, true>();
@@ -169,16 +171,19 @@ __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Ta
     kBlockBytes = Config::block_out * Config::block_in * static_cast<int>(sizeof(typename Config::Element)),
     kLines = (kBlockBytes + 127) / 128,
     kChunks = Config::stages * Operands::kStride,
+    /// that each step is of, besides those that have steps of their own
+    kWeights = Operands::kStepWeights,
   };
   const int chunk = table.worker(worker).chunk;
   const int chunks = min(table.worker(worker + 1).chunk - chunk, int{kChunks});
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < chunks * Operands::kBlocks * kLines; i += Config::threads) {
-    const uint2 entry = table.step(chunk * Operands::kBlocks + i / kLines);
+  for (int i = static_cast<int>(threadIdx.x); i < chunks * Operands::kBlocks * kWeights * kLines;
+       i += Config::threads) {
+    const uint2 entry = table.step(chunk * Operands::kBlocks + i / (kWeights * kLines));
     const Step step{entry.x};
     const int block = static_cast<int>(entry.y);
     if (!step.present() || step.segment() != 0 || block < 0) continue;
-    const auto* const weight = weight_of<Config>(step.tile(), w, v);
+    const auto* const weight = weight_of<Config>(step.tile() + i / kLines % kWeights, w, v);
     ptx::prefetch_line(reinterpret_cast<const char*>(weight) + static_cast<long long>(block) * kBlockBytes +
                        i % kLines * 128);
   }

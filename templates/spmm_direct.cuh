@@ -6,9 +6,10 @@
 #include "spmm.cuh"
 #include "warp_sums.cuh"
 
-// SpMM for small batches on tensor cores, y = x · Wᵀ, accumulated in float32, without shared memory or a
-// barrier in the main loop: a warp loads fragments of both operands from global memory into the registers in
-// which they are multiplied. Many warps hide what each of them waits for.
+// SpMM for small batches on tensor cores, y = x · Bᵀ, where B is W, or Wᵀ if blocks are read by columns,
+// accumulated in float32, or of 8-bit integers in int32, without shared memory or a barrier in the main loop:
+// a warp loads fragments of both operands from global memory into the registers in which they are multiplied.
+// Many warps hide what each of them waits for.
 //
 // Order of summation: each warp adds its chunks in ascending order, each in the order of the hardware. Then
 // the warps are added in ascending order, and then the parts of a split row.
@@ -37,21 +38,20 @@ struct DirectTile : WarpSums<Config, DirectOperands<Config>> {
   __device__ __forceinline__ void step(const Chunk& chunk) {
 #pragma unroll
     for (int i = 0; i < kA; ++i) {
-      const auto& upper = kWeightA ? chunk.w(2 * i) : chunk.x(2 * i);
-      const auto& lower = kWeightA ? chunk.w(2 * i + 1) : chunk.x(2 * i + 1);
-      const unsigned a[4] = {word<kSecond, 0>(upper), word<kSecond, 0>(lower), word<kSecond, 1>(upper),
-                             word<kSecond, 1>(lower)};
+      const unsigned a[4] = {
+          word<kSecond, 0, kWeightA>(chunk, 2 * i), word<kSecond, 0, kWeightA>(chunk, 2 * i + 1),
+          word<kSecond, 1, kWeightA>(chunk, 2 * i), word<kSecond, 1, kWeightA>(chunk, 2 * i + 1)};
 #pragma unroll
       for (int j = 0; j < kB; ++j) {
-        const auto& column = kWeightA ? chunk.x(j) : chunk.w(j);
-        const unsigned b[2] = {word<kSecond, 0>(column), word<kSecond, 1>(column)};
+        const unsigned b[2] = {word<kSecond, 0, !kWeightA>(chunk, j), word<kSecond, 1, !kWeightA>(chunk, j)};
         Product::mma(accumulators[i][j], a, b);
       }
     }
   }
-  template <bool kSecond, int kWord, class Unit>
-  __device__ static __forceinline__ unsigned word(const Unit& unit) {
-    return Product::convert(unit.word((kSecond ? 2 : 0) + kWord));
+  template <bool kSecond, int kWord, bool kOfWeight, class Chunk>
+  __device__ static __forceinline__ unsigned word(const Chunk& chunk, int unit) {
+    enum : int { kPlace = (kSecond ? 2 : 0) + kWord };
+    return Product::convert(kOfWeight ? chunk.w(unit, kPlace) : chunk.x(unit, kPlace));
   }
 };
 
@@ -62,8 +62,8 @@ struct ChunksHeld<DirectOperands<Config>> {
 };
 
 /// Config names block_in, stages (chunks of a warp under way, 1 or 2), warps, shared_bytes (dynamic shared
-/// memory of a CTA), run (consecutive outputs that a thread stores), weight_a (the rows of W are A), the
-/// Product, and what `spmm` needs.
+/// memory of a CTA), run (consecutive outputs that a thread stores), weight_a (the rows of W are A), warp_out
+/// (outputs of a block that a warp computes), the Product, and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_direct(const typename Config::Element* x,
                                             const typename Config::Element* w,

@@ -21,6 +21,7 @@ namespace sparsekiln {
 /// distributed over a grid of warps; each warp has a grid of kA × kB tensor-core tiles (16 × 8).
 template <class Config>
 struct MmaTile {
+  using Place = ItemPlace<Config>;
   using Stages = SwizzledStages<Config>;
   using Product = typename Stages::Product;
   using Sum = typename Product::Sum;

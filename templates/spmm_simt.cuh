@@ -19,6 +19,7 @@ namespace sparsekiln {
 /// consecutive outputs, if it has so many, with the same distance between its runs.
 template <class Config>
 struct SimtTile {
+  using Place = ItemPlace<Config>;
   using Product = typename Config::Product;
   using Sum = typename Product::Sum;
   enum : int {

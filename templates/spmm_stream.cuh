@@ -64,8 +64,9 @@ struct WarpMmaTile : WarpSums<Config, WarpStages<Config>> {
 /// The accumulators of one warp on CUDA cores. In each unit of W, a lane has a quarter of its row.
 template <class Config>
 struct WarpSimtTile {
+  using Place = KnownItemPlace<Config>;
   using Stages = WarpStages<Config>;
-  using Reduction = WarpReduction<Config, Stages>;
+  using Reduction = WarpReduction<Config, Stages, float>;
   enum : int { kUnits = Stages::kUnitsW, kN = Config::tile_n };
   float accumulators[kUnits][kN];
 
@@ -78,7 +79,7 @@ struct WarpSimtTile {
     load<0>(x, operands.x() + threadIdx.x % 4 * 16);
     multiply_units<0>(x, operands.w() + threadIdx.x % 32 * 16);
   }
-  __device__ __forceinline__ GatheredTile<Config> gathered() {
+  __device__ __forceinline__ GatheredTile<Config, float> gathered() {
     __syncthreads();  // all threads have read the item before
     const int lane = static_cast<int>(threadIdx.x % 32);
     const unsigned first = Reduction::place(static_cast<int>(threadIdx.x / 32), 0, lane / 4);
@@ -125,7 +126,7 @@ struct WarpTile<Config, true> {
 
 /// Config names block_in, stages, warps, shared_bytes (dynamic shared memory of a CTA), run (consecutive
 /// outputs that a thread stores), async_copy, tensor_cores and for them weight_a (the rows of W are A) and
-/// the Product, and what `spmm` needs.
+/// the Product, warp_out (outputs of a block that a warp computes), and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_stream(const typename Config::Element* x,
                                             const typename Config::Element* w,

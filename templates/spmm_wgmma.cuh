@@ -271,7 +271,7 @@ class TmaReader {
 
 /// What `wait_with_weight_ahead` asks of operands.
 struct TmaChunks {
-  enum : int { kBlocks = 1, kStride = 1 };
+  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
 };
 
 /// The work of a worker on one batch tile, of the warps that multiply. Chunks have a loop within that of
@@ -294,7 +294,7 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
     reader.drain(tile);
     if (!exists) continue;
     tile.gather();
-    finish(table, item, tile, to);
+    finish(table, item, ItemPlace<Config>(table, item), tile, to);
   }
 }
 

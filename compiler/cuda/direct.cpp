@@ -31,6 +31,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
   members.number("stages", config.stages, "chunks of a warp under way");
   members.number("warps", config.warps);
+  members.number("warp_out", warp_outputs(problem, config), "outputs of a block that a warp computes");
   members.number("shared_bytes", shape.shared_bytes, "dynamic");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.flag("weight_a", config.operand_a == OperandA::w);

@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 struct DirectShape {
   std::int32_t threads = 0;       ///< a CTA
   std::int32_t ctas = 0;          ///< of a multiprocessor
-  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored: 4 bytes
+  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored
   std::int32_t sums = 0;          ///< a thread
   std::int32_t registers = 0;     ///< that a thread needs, an estimate
   ChunkShape chunk;               ///< 64 bytes of k

@@ -5,6 +5,7 @@
 #include "compiler/cuda/direct_shape.h"
 #include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/types.h"
+#include "compiler/element.h"
 
 // No GPU has run these kernels. Their waits were chosen by what an H100 took for kernels of the same
 // structure that are not of this project; the rest is counted as for the other families.
@@ -19,11 +20,13 @@ constexpr double kCacheBytes = 37;
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   const DirectShape shape = direct_shape(problem, target, config);
   const std::int32_t units_x = config.tile_n / 8;
-  const std::int32_t units_w = problem.block.out / 8;
-  const std::int32_t tiles = problem.block.out * config.tile_n / 128;
+  const std::int32_t outputs = warp_outputs(problem, config);
+  const std::int32_t units_w = outputs / 8;
+  const std::int32_t tiles = outputs * config.tile_n / 128;
   const double warps = config.warps;
-  // Sums that a thread has once the warps have met.
+  // Outputs that a thread has once the warps have met, and how many sums have met for each, of all weights.
   const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
+  const double met = warps * outputs / problem.block.out;
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -33,14 +36,19 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shared_bytes = shape.shared_bytes + kWarpStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{2} * tiles * halves(target, problem.dtype);
-  const double load = shape.chunk.blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * units_x + 3.0 * units_w);
+  // By columns, a load has words of up to four units, and each word of 16 bits is transposed.
+  const double loads_w = problem.by_columns() ? 4.0 * ceil_div(units_w, 4) / shape.chunk.blocks : units_w;
+  const double load = shape.chunk.blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * units_x + 3.0 * loads_w);
   const double cleared = 4.0 * (units_x + units_w);
   costs.begin = warps * (125 + config.stages * (load + cleared));
   // A warp has a chunk of its own.
   costs.chunk = 36 + load;
   costs.chunk += if_it(problem.dtype == DType::f32, 6.0 * (units_x + units_w));
+  costs.chunk += if_it(problem.by_columns() && problem.dtype != DType::f32, 4.0 * units_w);
+  // Sums of 8-bit floats are added by CUDA cores.
+  costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles) + gate_costs(problem) * units_w;
   costs.item = if_it(shape.chunk.blocks > 1, cleared) +
-               warps * (3.3 * shape.sums + 2.7 * gathered * warps / shape.run);
+               warps * (3.3 * shape.sums + 2.7 * gathered * met / std::min(shape.run, 4));
   costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   // The chunks of a warp come in a round trip to memory, together as many as are under way.
@@ -57,12 +65,12 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 constexpr std::int32_t kLeastWarps = 12;
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
-  if (problem.ieee() || operand_of(problem.dtype).empty()) return kOtherArithmetic;
-  if (config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
+  if (problem.ieee()) return kOtherArithmetic;
+  if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
   if (config.warps * config.split < kLeastWarps)
     return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
   if (config.panels != 0 && problem.correlation) return "panels are of the batch rows of a linear layer";
-  if (config.panels != 0 && warp_chunk(problem).blocks == 1)
+  if (config.panels != 0 && warp_chunk(problem, config).blocks == 1)
     return "a block has 64 bytes of a row of x: it needs no panel";
   if (config.stages == 1 && config.tile_n > 8) {  // else x is little beside W
     Config ahead = config;
@@ -75,7 +83,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
 
 /// Few enough to choose a default among them.
 constexpr SearchAxes kAxes{.tile_n = {8, 16, 32, 64},
-                           .tile_out = {0},
+                           .tile_out = {0, 16, 32},
                            .stages = {1, 2},
                            .warps = {4, 8, 16},
                            .split = {1, 2, 3, 4, 6},

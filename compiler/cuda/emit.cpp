@@ -37,7 +37,6 @@ const SpmmFamily& family_of(const Spmm& problem, const Target& target, const Con
 
 Instance instance_of(const Spmm& problem, const Target& target, const Config& config) {
   Instance instance = family_of(problem, target, config).instantiate(problem, target, config);
-  instance.chunk.weights = problem.weights();
   // The kernels of a launch that normalises follow one another.
   instance.attributes.overlaps_previous = overlaps_launches(problem, target) && !problem.normalisation;
   // The product fetches its first blocks while x is copied.

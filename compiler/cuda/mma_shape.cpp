@@ -211,6 +211,7 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
     shape.chunk.blocks = shape.chunk_units / units;
   else
     shape.chunk.parts = units / shape.chunk_units;
+  shape.chunk.weights = problem.weights();
   return shape;
 }
 

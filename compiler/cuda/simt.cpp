@@ -36,6 +36,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   Instance instance;
   instance.threads = shape.threads;
   instance.chunk.parts = problem.block.in / shape.chunk;
+  instance.chunk.weights = problem.weights();
   Declarations& members = instance.declarations;
   members.type("Product", problem.dtype == DType::f32
                               ? "sparsekiln::F32Product"

@@ -27,6 +27,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.registers = std::min(kMostRegisters, sums * tiles + 40);
   costs.shared_bytes = shape.shared_bytes + kSimtFlagBytes;
   costs.shape.parts = problem.block.in / shape.chunk;
+  costs.shape.weights = problem.weights();
   costs.chunk_fmas = std::int64_t{shape.chunk} * problem.block.out * config.tile_n;
   costs.chunk_shared_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out) +
                              std::int64_t{512} * config.warps * quads * (shape.thread_n + config.tile_out);

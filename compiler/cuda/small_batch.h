@@ -18,8 +18,8 @@ inline constexpr std::int32_t kWarpChunkBytes = 64;
 /// Shared memory beside the dynamic one: the flag of the combine, and what aligns the rest.
 inline constexpr std::int64_t kWarpStaticShared = 128;
 
-/// What the families for small batches have in common: forward products of whole blocks with one weight and
-/// batch-major activations that are aligned to 16 bytes. Throws `invalid_argument` for another problem, with
+/// What the families for small batches have in common: products with batch-major activations, rows of which
+/// are aligned to 16 bytes and have a multiple of these. Throws `invalid_argument` for another problem, with
 /// the variant that would work.
 void validate_small_batch(const Spmm& problem, const Target& target, Variant variant);
 
@@ -27,8 +27,22 @@ void validate_small_batch(const Spmm& problem, const Target& target, Variant var
 /// `invalid_argument`, with what would work, where they do not go together.
 void validate_warp_tile(const Spmm& problem, const Config& config, std::int32_t most_n);
 
+/// Outputs of a block that a warp computes: Config::tile_out, or all.
+[[nodiscard]] std::int32_t warp_outputs(const Spmm& problem, const Config& config);
+
+/// Warps that share a chunk, each with outputs, or a weight, of its own: WarpShare in
+/// templates/load_warp.cuh.
+[[nodiscard]] std::int32_t warp_shares(const Spmm& problem, const Config& config);
+
+/// Why the tuner does not try a config of these families, as FamilyTuning::rejection; null: it does.
+[[nodiscard]] const char* warp_rejection(const Spmm& problem, const Target& target, const Config& config);
+
 /// A segment of a block's columns, a block, or several.
-[[nodiscard]] ChunkShape warp_chunk(const Spmm& problem);
+[[nodiscard]] ChunkShape warp_chunk(const Spmm& problem, const Config& config);
+
+/// Neighbouring outputs that a thread stores of an item's sums, which all threads of a CTA share out: to 16
+/// bytes where there are so many, 4 at least.
+[[nodiscard]] std::int32_t warp_run(const Spmm& problem, const Config& config);
 
 /// Dynamic shared memory in which the warps of a CTA add their sums.
 [[nodiscard]] std::int64_t warp_sums_bytes(const Spmm& problem, const Config& config);

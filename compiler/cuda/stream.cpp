@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "compiler/cuda/family.h"
+#include "compiler/cuda/refusal.h"
 #include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/stream_shape.h"
 #include "compiler/cuda/stream_tuning.h"
@@ -13,6 +14,14 @@ namespace {
 
 void validate(const Spmm& problem, const Target& target) {
   validate_small_batch(problem, target, Variant::stream);
+  if (problem.by_columns())
+    refuse(fmt::format(
+        "variant stream reads blocks by rows, which {}{} does by columns; variant {} would work",
+        name(problem.operation), problem.convolution.transposed ? " of a transposed convolution" : "",
+        name(fallback_variant(problem, target))));
+  if (problem.gates)
+    refuse(fmt::format("variant stream has no gates; variant {} would work",
+                       name(fallback_variant(problem, target))));
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {
@@ -27,6 +36,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
   members.number("stages", config.stages);
   members.number("warps", config.warps);
+  members.number("warp_out", warp_outputs(problem, config), "outputs of a block that a warp computes");
   members.number("shared_bytes", shape.shared_bytes, "dynamic");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.flag("tensor_cores", shape.tensor_cores);

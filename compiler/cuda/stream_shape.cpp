@@ -19,15 +19,15 @@ bool has_async_copy(const Target& target) { return target.compute_capability() >
 
 /// Accumulators of a thread.
 std::int32_t sums_of(const Spmm& problem, const Config& config) {
-  const std::int32_t sums =
-      problem.block.out * config.tile_n;  // a warp's; on CUDA cores four lanes share one
+  // A warp's; on CUDA cores four lanes share one.
+  const std::int32_t sums = warp_outputs(problem, config) * config.tile_n;
   return problem.ieee() ? sums / 8 : sums / 32;
 }
 
 /// Registers that hold operands while they are multiplied.
 std::int32_t fragments_of(const Spmm& problem, const Config& config) {
   if (problem.ieee()) return 4 * (config.tile_n + 1);
-  return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : problem.block.out) / 8;
+  return 8 + 4 * (config.operand_a == OperandA::w ? config.tile_n : warp_outputs(problem, config)) / 8;
 }
 
 bool fits_registers(const Spmm& problem, const Target& target, const Config& config) {
@@ -39,13 +39,14 @@ bool fits_registers(const Spmm& problem, const Target& target, const Config& con
 }  // namespace
 
 std::int64_t stream_shared_bytes(const Spmm& problem, const Config& config) {
-  const std::int64_t stage = std::int64_t{kWarpChunkBytes} * (config.tile_n + problem.block.out);
+  const std::int64_t stage = std::int64_t{kWarpChunkBytes} * (config.tile_n + warp_outputs(problem, config));
   return config.warps * config.stages * stage + warp_sums_bytes(problem, config);
 }
 
 std::int32_t stream_registers(const Spmm& problem, const Target& target, const Config& config) {
   // Where there is no asynchronous copy, a chunk passes through registers while the one before is multiplied.
-  const std::int32_t held = has_async_copy(target) ? 0 : 4 * (config.tile_n + problem.block.out) / 8;
+  const std::int32_t held =
+      has_async_copy(target) ? 0 : 4 * (config.tile_n + warp_outputs(problem, config)) / 8;
   return sums_of(problem, config) + fragments_of(problem, config) + held + kOtherRegisters;
 }
 
@@ -65,13 +66,13 @@ StreamShape stream_shape(const Spmm& problem, const Target& target, const Config
     refuse(config, fmt::format("stages is 2 to {}", kMostStreamStages));
 
   shape.threads = 32 * config.warps;
-  shape.run = 4 / static_cast<std::int32_t>(size_of(problem.out_dtype));
+  shape.run = warp_run(problem, config);
   shape.sums = sums_of(problem, config);
   if (!fits_registers(problem, target, config))
     refuse(config, fmt::format("a thread would hold {} sums, more than the registers of {} threads hold; "
                                "fewer warps or a smaller tile_n would work",
                                shape.sums, shape.threads));
-  shape.chunk = warp_chunk(problem);
+  shape.chunk = warp_chunk(problem, config);
   shape.shared_bytes = stream_shared_bytes(problem, config);
   if (const std::int64_t most_bytes = most_dynamic_shared(target); shape.shared_bytes > most_bytes)
     refuse(config, fmt::format("needs {} bytes of shared memory of {}; fewer stages or warps would work",

@@ -14,7 +14,7 @@ namespace sparsekiln::cuda {
 /// The numbers of templates/spmm_stream.cuh that follow from a config.
 struct StreamShape {
   std::int32_t threads = 0;       ///< a CTA
-  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored: 4 bytes
+  std::int32_t run = 0;           ///< neighbouring outputs of a thread where they are stored
   std::int32_t sums = 0;          ///< a thread
   ChunkShape chunk;               ///< 64 bytes of k
   std::int64_t shared_bytes = 0;  ///< dynamic

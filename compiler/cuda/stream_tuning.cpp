@@ -5,6 +5,7 @@
 #include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/stream_shape.h"
 #include "compiler/cuda/types.h"
+#include "compiler/element.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -12,11 +13,13 @@ namespace {
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   const StreamShape shape = stream_shape(problem, target, config);
   const std::int32_t units_x = config.tile_n / 8;
-  const std::int32_t units_w = problem.block.out / 8;
-  const std::int32_t tiles = problem.block.out * config.tile_n / 128;
+  const std::int32_t outputs = warp_outputs(problem, config);
+  const std::int32_t units_w = outputs / 8;
+  const std::int32_t tiles = outputs * config.tile_n / 128;
   const double warps = config.warps;
-  // Sums that a thread has once the warps have met.
+  // Outputs that a thread has once the warps have met, and how many sums have met for each, of all weights.
   const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
+  const double met = warps * outputs / problem.block.out;
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -25,15 +28,16 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shared_bytes = shape.shared_bytes + kWarpStaticShared;
   costs.shape = shape.chunk;
   costs.chunk_products = shape.tensor_cores ? std::int64_t{2} * tiles * halves(target, problem.dtype) : 0;
-  if (!shape.tensor_cores)
-    costs.chunk_fmas = std::int64_t{kWarpChunkBytes / 4} * problem.block.out * config.tile_n;
-  costs.chunk_shared_bytes = std::int64_t{2} * kWarpChunkBytes * (config.tile_n + problem.block.out);
+  if (!shape.tensor_cores) costs.chunk_fmas = std::int64_t{kWarpChunkBytes / 4} * outputs * config.tile_n;
+  costs.chunk_shared_bytes = std::int64_t{2} * kWarpChunkBytes * (config.tile_n + outputs);
   costs.begin = warps * (123 + 0.7 * (config.stages - 1) * (units_x + units_w));
   // A warp has a chunk of its own.
   costs.chunk = 34.5 + if_it(shape.chunk.blocks > 1, 10) + 10 * units_x + 3.6 * units_w;
+  costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles);
   costs.chunk += shape.tensor_cores ? if_it(problem.dtype == DType::f32, 7.0 * (units_x + units_w))
                                     : 4.0 * units_w * config.tile_n;
-  costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums + 2.7 * gathered * warps / shape.run);
+  costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums +
+                        2.7 * gathered * met / std::min(shape.run, 4));
   costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   costs.waits = {.chunk = 0.107, .kilobyte = 0.0313, .instruction = 1.02};
@@ -41,10 +45,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 }
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
-  const bool weight_a = config.operand_a == OperandA::w;
-  if (operand_of(problem.dtype).empty()) return kOtherArithmetic;
-  if (problem.ieee() && weight_a) return "CUDA cores have no operand to choose";
-  if (!problem.ieee() && !weight_a && config.tile_n % 16 != 0) return kRowsOfA;
+  if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
   if (!stream_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
   return nullptr;
 }

@@ -15,7 +15,9 @@ namespace sparsekiln::cuda {
 struct ChunkShape {
   std::int32_t blocks = 1;   ///< blocks of a chunk
   std::int32_t parts = 1;    ///< chunks of a block, at most kMostParts
-  std::int32_t weights = 1;  ///< W and V of a GLU: a tile of each, in turn, share x
+  std::int32_t weights = 1;  ///< whose tiles share x, each in a chunk of its own: W and V of a GLU in turn
+  /// Warps that go through the same chunk, each with outputs or a weight of its own. Tables have it once.
+  std::int32_t shares = 1;
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;

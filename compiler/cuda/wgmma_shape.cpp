@@ -50,6 +50,7 @@ WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& 
   const auto value_bytes = static_cast<std::int32_t>(size_of(problem.out_dtype));
   shape.run = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
   shape.chunk.parts = block_bytes / shape.line_bytes;
+  shape.chunk.weights = problem.weights();
   if (shape.chunk.parts > kMostParts)
     refuse(config,
            fmt::format("blocks of {} inputs have more than {} parts of {} bytes; variant mma would work",

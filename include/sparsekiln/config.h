@@ -11,10 +11,10 @@ namespace sparsekiln {
 enum class Variant : std::uint8_t {
   simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
   mma,     ///< tensor cores: types of 8 and 16 bits, and f32 rounded to tf32, summed in float32 or int32
-  stream,  ///< small batches, f32, f16 and bf16: each warp streams its own blocks of the weight
+  stream,  ///< small batches, on either: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
   wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
-  direct,  ///< tensor cores fed from registers, for small batches: f16, bf16, and f32 with tf32
+  direct,  ///< tensor cores fed from registers, for small batches
 };
 struct NamedVariant {
   Variant value;
@@ -55,15 +55,16 @@ inline constexpr std::int32_t kDerivedSplit = 0;
 /// The tuned numbers of one kernel. They decide its speed, never its precision.
 struct Config {
   Variant variant = Variant::simt;
-  std::int32_t tile_n = 64;   ///< batch rows of one output tile
-  std::int32_t tile_out = 0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic; stream: 0), of
-                              ///< one register tile (vector)
-  std::int32_t stages = 1;    ///< operand buffers in flight
-  std::int32_t warps = 4;     ///< warps of a CTA; 1 on the cpu target
-  std::int32_t split = 1;     ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
-                              ///< split between them
-  std::int32_t rows = 1;      ///< output tiles that one item computes side by side, from the same tiles of x
-  std::int32_t merge = 1;  ///< block rows stacked into one output tile; absent blocks are filled with zeros
+  std::int32_t tile_n = 64;  ///< batch rows of one output tile
+  std::int32_t tile_out =
+      0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic), of a block that a
+          ///< warp computes (stream, direct; 0: all), of one register tile (vector)
+  std::int32_t stages = 1;  ///< operand buffers in flight
+  std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
+  std::int32_t split = 1;   ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
+                            ///< split between them
+  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x
+  std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
   /// targets.
   std::int32_t split_saves = 0;

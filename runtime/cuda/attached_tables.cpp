@@ -8,6 +8,19 @@
 #include "runtime/cuda/upload_stream.h"
 
 namespace sparsekiln::cuda {
+namespace {
+
+/// Block columns of the product of a linear layer, the last of which may be cut: Spmm::in_blocks.
+std::int32_t block_columns(const OperandContract& operands) {
+  const bool forward = operands.operation != Operation::grad_input;
+  const std::int64_t features = forward ? operands.in_features : operands.out_features;
+  const std::int64_t side = forward ? operands.block.in : operands.block.out;
+  const std::int64_t gates = forward ? 1 : operands.gates_of_cell();  // whose gradients are summed
+  return static_cast<std::int32_t>(gates * ((features + side - 1) / side));
+}
+
+}  // namespace
+
 AttachedTables::AttachedTables(std::shared_ptr<const Context> context, const Binary& binary)
     : context_(std::move(context)) {
   std::size_t bytes = 0;  // images are multiples of their alignment long
@@ -37,8 +50,7 @@ void AttachedTables::upload(const Binary& binary) {
     parameter.tile_bytes = entry.workspace.bytes_per_tile;
     parameter.counters = image.counters;
     parameter.features = static_cast<std::int32_t>(binary.operands.out_features);
-    const std::int64_t block_in = binary.operands.block.in;
-    parameter.columns = static_cast<std::int32_t>((binary.operands.in_features + block_in - 1) / block_in);
+    parameter.columns = block_columns(binary.operands);
     arguments_.push_back(parameter);
     if (!image.bytes.empty()) stream.copy(at, image.bytes);
     at += image.bytes.size();

@@ -36,7 +36,7 @@ class AttachedTables {
     std::int64_t tile_bytes;
     std::int32_t counters;
     std::int32_t features;  ///< of y, forward
-    std::int32_t columns;   ///< blocks of x, forward
+    std::int32_t columns;   ///< of the product, of a linear layer
     std::int32_t unused;
   };
   static_assert(sizeof(Parameter) == 88 && alignof(Parameter) == 8, "as nvcc lays out AttachedTables");

@@ -56,16 +56,37 @@ TEST_CASE("large batches get larger tiles") {
 }
 
 TEST_CASE(
-    "small batches of large layers go through registers or warps of their own, except in the gradient of the "
-    "input") {
+    "small batches of large layers go through registers or warps of their own, in the gradient of the input "
+    "too") {
   for (const std::int32_t side : {16, 32}) {
     CAPTURE(side);
     Problem problem = half_problem({side, side}, 0.5);
     const Variant variant = default_config(problem, kH100, 1).variant;
     CHECK((variant == Variant::stream || variant == Variant::direct));
-    problem.operation = Operation::grad_input;  // that main loop reads blocks by rows
+    problem.operation = Operation::grad_input;  // which stream does not compute
+    CHECK(default_config(problem, kH100, 1).variant == Variant::direct);
+    problem.derivative = Activation::relu;  // direct takes dy as it is
     CHECK(default_config(problem, kH100, 1).variant == Variant::mma);
   }
+}
+
+TEST_CASE(
+    "small batches of pairs, cells, gates, partial edge blocks and 8-bit types go through registers, too") {
+  const auto variant = [](const auto& change) {
+    Problem problem = half_problem({32, 32}, 0.5);
+    change(problem);
+    return default_config(problem, kH100, 16).variant;
+  };
+  CHECK(variant([](Problem& one) { one.epilogue = {.activation = Activation::silu, .glu = true}; }) ==
+        Variant::direct);
+  CHECK(variant([](Problem& one) { one.epilogue = {.lstm = true}; }) == Variant::direct);
+  CHECK(variant([](Problem& one) { one.gates = true; }) == Variant::direct);
+  CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 8; }) == Variant::direct);
+  CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 3; }) == Variant::mma);
+  CHECK(variant([](Problem& one) {
+          one.dtype = DType::e4m3;
+          one.out_dtype = DType::bf16;
+        }) == Variant::stream);  // which needs fewer registers for them
 }
 
 TEST_CASE("the default is nearly as fast as the best of the whole space, by the cost model") {

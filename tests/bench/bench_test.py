@@ -29,7 +29,6 @@ _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
 _EMULATOR = os.environ["SPARSEKILN_EMULATOR"]
 _PYTHON_PACKAGE = os.environ["SPARSEKILN_PYTHON"]  # the folder that holds it; empty where it was not built
-# What programs and scripts are made of.
 _SPARSITIES = (97, 90, 50)
 
 needs_cpu = unittest.skipUnless("cpu" in compilable_targets(), "this build has no cpu target")

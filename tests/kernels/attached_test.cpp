@@ -171,6 +171,25 @@ TEST_CASE("an attached gradient of the input takes another layout on grids that 
         std::string::npos);
 }
 
+TEST_CASE("attached gradients of the input read dy from panels on grids that are not square, cells' too") {
+  const Target& target = Suite::current().device()->target();
+  if (target.kind != Target::Kind::cuda || target.compute_capability() < 75) return;
+  for (const bool cell : {false, true})
+    for (const auto& [rows, cols] : {std::pair{3, 11}, {11, 3}}) {
+      Options options = attached_options({8, 16}, 20, {.dtype = DType::f16});
+      options.operation = Operation::grad_input;
+      options.epilogue.lstm = cell;
+      options.config = parse_config("direct tile_n=16 stages=1 warps=2 panels=1 table=attached");
+      const Layout layout = patterns::random(rows, cols, 0.6, 4);
+      const Problem problem = make_problem(layout, options);
+      CAPTURE(rows);
+      CAPTURE(cell);
+      const CheckResult result = launch_and_check(compile(layout, options), problem,
+                                                  make_inputs(problem, 20, Inputs::small_integers, 5));
+      CHECK_MESSAGE(result.ok, result.first_failure);
+    }
+}
+
 TEST_CASE("a kernel takes another layout and the first one again, and its copies keep their layout") {
   const Layout first = patterns::random(6, 24, 0.4, 1);
   for (const Precision& precision : Suite::current().precisions()) {

@@ -157,9 +157,13 @@ bool is_of_gradients(const Epilogue& epilogue, bool derivative) {
   return epilogue == Epilogue{.scale = epilogue.scale};
 }
 
-/// Each alone, and together.
+/// Each alone, and together. The first five are those that kernels for small batches have.
 std::vector<Loads> all_loads() {
   return {{},
+          {.cut_in = 8, .cut_out = 5},
+          {.cut_in = 8, .cut_out = 8},
+          {.gates = true},
+          {.cut_in = 40, .cut_out = 40, .gates = true},
           {.cut_in = 3, .cut_out = 5},
           {.cut_in = 7, .cut_out = 1, .alignment = 0},
           {.alignment = 8},
@@ -221,11 +225,13 @@ Space mma_space(const Target& target) {
 Space stream_space(const Target& target) {
   Space space;
   space.variant = Variant::stream;
-  space.epilogues = with_normalisations(all_epilogues(), false);
+  space.epilogues = with_normalisations(all_and_glu_epilogues(), false);
+  space.loads = all_loads();
+  space.loads.resize(3);
   space.batches.resize(7);
   space.archs = {target.arch};
   space.tile_n = {8, 16, 32};
-  space.tile_out = {0};
+  space.tile_out = {0, 8, 16};
   space.stages = {2, 3, 5, 8};
   space.warps = {1, 2, 4, 8, 16};
   space.types = {{DType::f32, DType::f32}, {DType::f16, DType::f16}, {DType::f16, DType::f32}};
@@ -242,9 +248,13 @@ Space stream_space(const Target& target) {
 Space direct_space(const Target& target) {
   Space space = stream_space(target);
   space.variant = Variant::direct;
+  space.epilogues = with_normalisations(all_and_glu_epilogues());
   space.tile_n = {8, 16, 32, 64};
+  space.loads = all_loads();
+  space.loads.resize(5);
   space.stages = {1, 2};
   space.panels = {0, 1};
+  space.operations = {Operation::forward, Operation::grad_input};
   std::erase_if(space.types,
                 [](const auto& type) { return type.dtype == DType::f32 && type.math == Math::ieee; });
   return space;
@@ -441,6 +451,11 @@ class Fit {
       return false;
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
     if (loads.gates && row[kMerge] > 0) return false;
+    if (loads.cut_in >= space_.block_in[static_cast<std::size_t>(std::max(row[kBlockIn], 0))] ||
+        loads.cut_out >= space_.block_out[static_cast<std::size_t>(std::max(row[kBlockOut], 0))])
+      return false;
+    // The features that such a gradient's product sums are those of dy, in whole pieces of 16 bytes.
+    if (space_.variant == Variant::direct && row[kOperation] > 0 && loads.cut_out % 8 != 0) return false;
     const Epilogue& epilogue = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))];
     if (epilogue.lstm && !epilogue.layer_norm && (loads.gates || loads.cut_out != 0)) return false;
     // Derivatives belong to gradients, which have short epilogues, and merged rows only in variant wgmma.

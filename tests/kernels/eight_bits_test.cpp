@@ -138,6 +138,37 @@ const std::vector<Form> kForms = {
      .cut_out = 3,
      .alignment = 8},
     {.block = {16, 16}, .batch = 9, .epilogue = {.activation = Activation::silu, .glu = true}, .result = 2},
+    {.block = {32, 32},
+     .batch = 13,
+     .epilogue = {.bias = true, .row_scale = true},
+     .result = 1,
+     .config = "direct tile_n=16 tile_out=0 stages=2 warps=4 split=3 table=global operand_a=x",
+     .workers = 7},
+    {.block = {64, 128},
+     .batch = 9,
+     .result = 0,
+     .config = "direct tile_n=8 tile_out=16 stages=1 warps=8 split=1 table=attached operand_a=w"},
+    {.block = {16, 16},
+     .batch = 40,
+     .epilogue = {.scale = true, .row_scale = true},
+     .result = 2,
+     .config = "direct tile_n=32 tile_out=0 stages=1 warps=4 split=2 table=global operand_a=x panels=1",
+     .cut_out = 3},
+    {.block = {16, 32},
+     .batch = 20,
+     .epilogue =
+         {.scale = true, .bias = true, .activation = Activation::silu, .glu = true, .row_scale = true},
+     .result = 1,
+     .config = "direct tile_n=16 tile_out=0 stages=2 warps=4 split=1 table=global operand_a=w",
+     .cut_in = 16,
+     .padding = 16},
+    {.block = {32, 64},
+     .batch = 7,
+     .epilogue = {.activation = Activation::silu, .glu = true, .row_scale = true},
+     .result = 2,
+     .config = "stream tile_n=8 tile_out=16 stages=3 warps=4 split=3 table=global operand_a=w",
+     .workers = 7},
+    {.block = {16, 16}, .batch = 8, .config = "stream tile_n=16 tile_out=0 stages=4 warps=2 operand_a=x"},
     {.block = {64, 64}, .batch = 130, .config = "wgmma warps=12 tile_n=128 stages=3"},
     {.block = {128, 128},
      .batch = 200,
@@ -165,7 +196,8 @@ const std::vector<Form> kForms = {
 bool has(const Form& form, DType dtype, DType result) {
   if (form.config.starts_with("wgmma") && !Suite::current().on_cpu() && !has_wgmma()) return false;
   if (result == DType::bf16 && on_cuda_before(80)) return false;
-  return !form.config.starts_with("mma") || !on_cuda_before(element(dtype).cuda.least_capability);
+  const bool on_tensor_cores = !form.config.empty() && !form.config.starts_with("simt");
+  return !on_tensor_cores || !on_cuda_before(element(dtype).cuda.least_capability);
 }
 
 Options options_of(const Form& form, DType dtype, const Layout& layout) {
@@ -262,9 +294,10 @@ TEST_CASE("every element of 8 bits is what its format says, in every variant") {
   constexpr BlockShape kBlock{64, 128};
   const Layout layout = patterns::block_diagonal(1, 1, 1);
   for (const DType dtype : kTypes)
-    for (const char* const config :
-         {"", "simt tile_n=16 tile_out=2 stages=2 warps=4 table=global",
-          "mma tile_n=64 stages=2 warps=4 operand_a=w table=global", "wgmma warps=12 tile_n=128 stages=2"}) {
+    for (const char* const config : {"", "simt tile_n=16 tile_out=2 stages=2 warps=4 table=global",
+                                     "mma tile_n=64 stages=2 warps=4 operand_a=w table=global",
+                                     "direct tile_n=32 tile_out=32 stages=1 warps=4 operand_a=w table=global",
+                                     "wgmma warps=12 tile_n=128 stages=2"}) {
       const Form form{
           .block = kBlock, .batch = 256, .result = element(dtype).integer ? 0 : 2, .config = config};
       const Options options = options_of(form, dtype, layout);

@@ -51,6 +51,18 @@ TEST_CASE("kernels that bound the batch tiles at once are right, split rows incl
   check_right(bounded("mma tile_n=16 stages=3 warps=1", {DType::f16}));
   check_right(bounded("mma tile_n=16 stages=3 warps=1 table=attached", {DType::f16}));
   check_right(bounded("stream tile_n=16 stages=3 warps=4", {DType::f16}));
+  check_right(bounded("direct tile_n=16 stages=2 warps=4", {DType::f16}));
+}
+
+TEST_CASE("a batch tile after another of a CTA meets nothing that is still on its way for that") {
+  if (!on_tensor_cores_of(80)) return;
+  // Several small blocks make a chunk, and there are fewer chunks than stages.
+  for (const char* const numbers : {"mma tile_n=16 stages=6 warps=1", "stream tile_n=16 stages=8 warps=2",
+                                    "direct tile_n=16 stages=2 warps=2"}) {
+    Options options = bounded(numbers, {DType::f16});
+    options.block = {16, 8};
+    check_right(options);
+  }
 }
 
 TEST_CASE("bounded batch tiles read and write their own activations") {

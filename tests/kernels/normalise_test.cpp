@@ -176,6 +176,22 @@ TEST_CASE("dnorm of a layer normalisation has any number of parts, more than bat
     }
 }
 
+TEST_CASE("a layer normalisation whose rows leave warps over is right") {
+  const Target& target = Suite::current().device()->target();
+  if (target.kind != Target::Kind::cuda || target.compute_capability() < 75) return;
+  for (const Operation operation : kOperations) {
+    // Three or five of sixteen warps share a row.
+    const bool forward = operation == Operation::forward;
+    const Layout layout = forward ? patterns::random(40, 3, 0.4, 1) : patterns::random(3, 40, 0.4, 1);
+    Options options = options_of(operation, "layer_norm", {32, 32}, 19, {.dtype = DType::f16});
+    options.config = parse_config("direct tile_n=16 stages=1 warps=16");
+    const Problem problem = make_problem(layout, options);
+    HostInputs inputs = make_inputs(problem, 19, Inputs::random, 7);
+    const CheckResult result = launch_and_check(compile(layout, options), problem, inputs);
+    CHECK_MESSAGE(result.ok, result.first_failure);
+  }
+}
+
 TEST_CASE("a layer normalisation gives the same bits for any number of threads, and in each launch") {
   const Layout layout = tall();
   const bool on_cpu = Suite::current().on_cpu();

@@ -271,6 +271,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       break;
     case Fault::transposition_dropped:
       if (is(line, "ldmatrix.")) add(replaced(line, ".trans", ""));
+      if (is(line, "movmatrix.")) add(replaced(line, "movmatrix.sync.aligned.m8n8.trans.b16", "mov.b32"));
       if (is(line, "wgmma.mma_async")) {
         add(replaced(line, ", 1, 1;", ", 0, 1;"));
         add(replaced(line, ", 1, 1;", ", 1, 0;"));

@@ -132,6 +132,12 @@ TEST_CASE("every fault planted in a kernel that multiplies what it loads into re
                    {Fault::grid_wait_removed, Fault::global_address_off, Fault::fragment_swapped,
                     Fault::accumulator_swapped, Fault::multiply_dropped},
                    3);
+  check_all_caught(
+      make_subject(DType::f16, {64, 32}, "direct tile_n=16 tile_out=16 stages=2 warps=4 split=8", Math::ieee,
+                   Operation::grad_input),
+      {Fault::barrier_removed, Fault::global_address_off, Fault::store_address_off, Fault::fragment_swapped,
+       Fault::accumulator_swapped, Fault::multiply_dropped, Fault::transposition_dropped},
+      3);
   check_all_caught(make_subject(DType::bf16, {8, 8}, "direct tile_n=16 stages=1 warps=2"),
                    {Fault::barrier_removed, Fault::global_address_off, Fault::fragment_swapped,
                     Fault::accumulator_swapped, Fault::multiply_dropped},
@@ -270,6 +276,10 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4",
                                 Math::ieee, Operation::grad_input, gates, 2016),
                    {Fault::gate_ignored, Fault::scale_dropped}, 4);
+  for (const BlockShape block : {BlockShape{8, 8}, {32, 32}})
+    check_all_caught(make_subject(DType::f16, block, "direct tile_n=16 stages=1 warps=2", Math::ieee,
+                                  Operation::forward, gates),
+                     {Fault::gate_ignored, Fault::scale_dropped}, 4);
 }
 
 TEST_CASE(

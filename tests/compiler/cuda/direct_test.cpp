@@ -63,8 +63,8 @@ TEST_CASE(
   refused(kIeee, 32, config, "variant simt would work");
   refused(kHalf, 32, direct_config(8, OperandA::x, 2, 4), "a power of two from 16 to 64");
   refused(kHalf, 32, direct_config(24, OperandA::w, 2, 4), "a power of two from 8 to 64");
-  refused(kHalf, 8, direct_config(8, OperandA::w, 2, 4), "operand_a=x would work");
-  refused(kHalf, 128, direct_config(64, OperandA::x, 1, 2), "a smaller tile_n would work");
+  refused(kHalf, 8, direct_config(8, OperandA::w, 2, 4), "operand_a=x with tile_n=16 would work");
+  refused(kHalf, 128, direct_config(64, OperandA::x, 1, 2), "a smaller tile_n or tile_out would work");
   refused(kHalf, 32, direct_config(16, OperandA::x, 3, 4), "is 1 or 2");
   refused(kHalf, 32, direct_config(16, OperandA::x, 2, 3), "warps is a power of two");
   Config other = config;
@@ -73,9 +73,22 @@ TEST_CASE(
   other = config;
   other.table = TableForm::unrolled;
   refused(kHalf, 32, other, "table=constant would work");
-  Problem backward = mma_problem({32, 32}, 8, kHalf);
-  backward.operation = Operation::grad_input;
-  CHECK(refusal(backward, config).find("variant direct computes forward") != std::string::npos);
+  Problem other_problem = mma_problem({32, 32}, 8, kHalf);
+  other_problem.operation = Operation::grad_input;
+  CHECK(refusal(other_problem, config).empty());
+  other_problem.derivative = Activation::relu;
+  CHECK(refusal(other_problem, config).find("variant mma would work") != std::string::npos);
+  other_problem = mma_problem({32, 32}, 8, kHalf);
+  other_problem.cut_in_features = other_problem.in_features() - 8;
+  CHECK(refusal(other_problem, config).empty());
+  other_problem.cut_in_features = other_problem.in_features() - 3;
+  CHECK(refusal(other_problem, config).find("pieces of 16 bytes") != std::string::npos);
+  other_problem = mma_problem({32, 32}, 8, kHalf);
+  other_problem.epilogue.glu = true;
+  CHECK(refusal(other_problem, config).empty());
+  other = config;
+  other.tile_out = 8;
+  CHECK(refusal(other_problem, other).find("warps=8 would work") != std::string::npos);
 }
 
 TEST_CASE("panels have a pass before the product and a place after the sums of a batch tile") {
@@ -122,7 +135,11 @@ void check_crowded(const Problem& problem, const Target& target, const Config& c
   CHECK(resources.spill_load_bytes + resources.spill_store_bytes + resources.stack_bytes == 0);
   CHECK(resources.registers * 32 * config.warps * plan[0].config.split <= 65536);
   // A quarter of a row, or of 64 bytes of it.
-  const auto row = problem.block.in * static_cast<std::int32_t>(size_of(problem.dtype));
+  // By columns, a lane has a word of each eight outputs.
+  const Spmm product(problem);
+  const auto row = product.by_columns()
+                       ? 2 * product.block.out
+                       : product.block.in * static_cast<std::int32_t>(size_of(problem.dtype));
   const std::string wanted = fmt::format("no_allocate.L2::128B.{}u32", row == 16   ? ""
                                                                        : row == 32 ? "v2."
                                                                                    : "v4.");
@@ -163,6 +180,31 @@ TEST_CASE(
   check_crowded(mma_problem({64, 64}, 8, kHalf), kHopper, direct_config(8, OperandA::w, 2, 8));
   check_crowded(mma_problem({32, 32}, 8, kTf32), kHopper, direct_config(8, OperandA::w, 2, 16));
   check_crowded(mma_problem({32, 32}, 30, kHalf), kHopper, direct_config(32, OperandA::x, 2, 4));
+}
+
+TEST_CASE(
+    "a direct kernel does not spill where it has gates, edges, pairs, cells, columns, slices or 8-bit types" *
+    need_nvrtc()) {
+  const auto check = [](std::int32_t side, const Types& types, const auto& change) {
+    Problem problem = mma_problem({side, side}, 32, types);
+    change(problem);
+    for (const std::int32_t stages : {1, 2}) {
+      Config config = direct_config(32, OperandA::x, stages, 8);
+      config.table = TableForm::global;  // as the tuner takes it
+      if (side == 64) config.tile_out = 32;
+      if (stages == 1 || direct_fits(problem, kHopper, config)) check_crowded(problem, kHopper, config);
+    }
+  };
+  for (const std::int32_t side : {16, 32, 64}) {
+    check(side, kHalf, [](Problem&) {});
+    check(side, kHalf, [](Problem& problem) { problem.gates = true; });
+    check(side, kHalf, [](Problem& problem) { problem.cut_in_features = problem.in_features() - 8; });
+    check(side, kHalf, [](Problem& problem) { problem.epilogue = {.bias = true, .glu = true}; });
+    check(side, kBrain, [](Problem& problem) { problem.epilogue = {.lstm = true}; });
+    check(side, kBrain, [](Problem& problem) { problem.operation = Operation::grad_input; });
+    check(side, kTf32, [](Problem& problem) { problem.operation = Operation::grad_input; });
+    check(side, {DType::e4m3, DType::bf16}, [](Problem&) {});
+  }
 }
 
 }  // namespace

@@ -63,17 +63,19 @@ TEST_CASE("what does not go together in a kernel that streams is refused, with w
   CHECK(refusal(mma_problem({32, 32}, 8, kHalf), kHopper, config).empty());
   refused(kHalf, 32, stream_config(8, OperandA::x, 3, 4), "a power of two from 16 to 32");
   refused(kHalf, 32, stream_config(24, OperandA::w, 3, 4), "a power of two from 8 to 32");
-  refused(kHalf, 8, stream_config(8, OperandA::w, 3, 4), "operand_a=x would work");
+  refused(kHalf, 8, stream_config(8, OperandA::w, 3, 4), "operand_a=x with tile_n=16 would work");
   refused(kIeee, 32, stream_config(8, OperandA::w, 3, 4), "leave operand_a out");
   refused(kIeee, 128, stream_config(16, OperandA::x, 3, 4), "smaller tile_n would work");
   refused(kHalf, 32, stream_config(16, OperandA::x, 1, 4), "stages is 2 to 8");
   refused(kHalf, 32, stream_config(16, OperandA::x, 3, 3), "warps is a power of two");
   refused(kHalf, 128, stream_config(16, OperandA::w, 8, 8), "bytes of shared memory");
-  const std::pair<const char*, const char*> others[] = {{"rows=2", "rows=1 would work"},
-                                                        {"merge=2", "merge=1 would work"},
-                                                        {"tile_out=8", "tile_out=0"},
-                                                        {"table=unrolled", "table=constant would work"},
-                                                        {"packed=1", "packed=0 would work"}};
+  const std::pair<const char*, const char*> others[] = {
+      {"rows=2", "rows=1 would work"},
+      {"merge=2", "merge=1 would work"},
+      {"tile_out=12", "tile_out, the outputs of a warp, is 0 or a power of two"},
+      {"tile_out=4", "from 8 to 32"},
+      {"table=unrolled", "table=constant would work"},
+      {"packed=1", "packed=0 would work"}};
   for (const auto& [text, wanted] : others)
     refused(kHalf, 32, parse_config(fmt::format("stream tile_n=16 tile_out=0 stages=3 warps=4 {}", text)),
             wanted);
