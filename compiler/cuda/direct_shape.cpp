@@ -22,7 +22,7 @@ constexpr std::int32_t kOtherRegisters = 32;
 // And those of what not all problems have, as NVRTC 13 spills without them.
 constexpr std::int32_t kBlockRegisters = 6;     ///< lanes load different blocks
 constexpr std::int32_t kRoundingRegisters = 8;  ///< words are rounded
-constexpr std::int32_t kSliceRegisters = 8;     ///< a warp has some of a block's outputs
+constexpr std::int32_t kSliceRegisters = 4;     ///< a warp has some of a block's outputs
 constexpr std::int32_t kGateRegisters = 32;     ///< words are scaled
 constexpr std::int32_t kCutRegisters = 8;       ///< the last block column is cut
 constexpr std::int32_t kColumnRegisters = 40;   ///< W is read by columns
