@@ -28,7 +28,7 @@ constexpr std::int32_t kCutRegisters = 8;       ///< the last block column is cu
 constexpr std::int32_t kColumnRegisters = 40;   ///< W is read by columns
 constexpr std::int32_t kPairRegisters = 8;      ///< two weights
 constexpr std::int32_t kCellRegisters = 48;     ///< sums become cells of an LSTM
-constexpr std::int32_t kFloat8Registers = 100;  ///< products are added apart, on sm_90 of operands of 16 bits
+constexpr std::int32_t kFloat8Registers = 104;  ///< products are added apart, on sm_90 of operands of 16 bits
 
 /// CTAs of a multiprocessor. Where the layout decides how many it is given, as many as have sixteen warps.
 std::int32_t ctas_of(const Config& config) {
