@@ -11,6 +11,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/cuda/emit.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"
 #include "oracle/spmm_check.h"
@@ -32,17 +33,18 @@ struct Types {
 };
 
 /// What a kernel must move through global memory, and no more: for each batch tile the tiles of x that its
-/// schedule loads and each block, and each part of a split row to the workspace and back, with 4 bytes for
-/// the arrival and 4 to take the row's counter back; y once. The tables of the schedule are in constant
-/// memory.
-std::uint64_t bytes_to_move(const Spmm& problem, const Config& config, const Schedule& schedule,
-                            std::int64_t n) {
+/// schedule loads, once for each of the warps that share a chunk, and each block, and each part of a split
+/// row to the workspace and back, with 4 bytes for the arrival and 4 to take the row's counter back; y once.
+/// The tables of the schedule are in constant memory.
+std::uint64_t bytes_to_move(const Spmm& problem, const Target& target, const Config& config,
+                            const Schedule& schedule, std::int64_t n) {
   REQUIRE(config.table == TableForm::constant);
   const std::int64_t tiles = (n + config.tile_n - 1) / config.tile_n;
   const auto element = static_cast<std::int64_t>(size_of(problem.dtype));
   const ScheduleFigures found = figures(schedule);
   const std::int64_t part = std::int64_t{4} * config.rows * config.merge * problem.block.out * config.tile_n;
-  const std::int64_t x = found.loads * n * problem.block.in * element;
+  const std::int64_t shares = cuda::chunk_shape(problem, target, config).shares;
+  const std::int64_t x = shares * found.loads * n * problem.block.in * element;
   const std::int64_t w = tiles * problem.layout.blocks() * problem.block.out * problem.block.in * element;
   const std::int64_t y = n * problem.out_features() * static_cast<std::int64_t>(size_of(problem.out_dtype));
   const std::int64_t combine = tiles * (schedule.partials * (2 * part + 4) + schedule.counters * 4);
@@ -111,7 +113,7 @@ Counted count(const Layout& layout, BlockShape block, std::int64_t n, Types type
       make_schedule(problem, target, plan.front().config, scheduled_n(problem.batch, plan, 0));
   return {fmt::format("{} on {}, block {}, batch {}, {} {}", name(operation), arch, to_string(block), n,
                       name(types.dtype), name(types.math)),
-          bytes_to_move(problem, plan.front().config, schedule, n), emulator.counters()};
+          bytes_to_move(problem, target, plan.front().config, schedule, n), emulator.counters()};
 }
 
 constexpr Types kTypes[] = {{DType::f16, Math::ieee}, {DType::bf16, Math::ieee}, {DType::f32, Math::tf32}};
