@@ -48,7 +48,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   // Sums of 8-bit floats are added by CUDA cores.
   costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles) + gate_costs(problem) * units_w;
   costs.item = if_it(shape.chunk.blocks > 1, cleared) +
-               warps * (3.3 * shape.sums + 2.7 * gathered * met / std::min(shape.run, 4));
+               warps * ((config.operand_a == OperandA::x ? 2.2 : 3.3) * shape.sums +
+                        2.7 * gathered * met / std::min(shape.run, 4));
   costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   // The chunks of a warp come in a round trip to memory, together as many as are under way.

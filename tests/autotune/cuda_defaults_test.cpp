@@ -70,8 +70,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "small batches of pairs, cells, gates, partial edge blocks and 8-bit types go through registers, too") {
+TEST_CASE("small batches of pairs, gates, partial edge blocks and 8-bit types go through registers, too") {
   const auto variant = [](const auto& change) {
     Problem problem = half_problem({32, 32}, 0.5);
     change(problem);
@@ -79,7 +78,6 @@ TEST_CASE(
   };
   CHECK(variant([](Problem& one) { one.epilogue = {.activation = Activation::silu, .glu = true}; }) ==
         Variant::direct);
-  CHECK(variant([](Problem& one) { one.epilogue = {.lstm = true}; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.gates = true; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 8; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 3; }) == Variant::mma);

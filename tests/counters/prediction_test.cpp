@@ -81,7 +81,6 @@ std::vector<Launch> launches() {
   forward({16, 16}, 33, kHalf, "sm_80:16", "direct tile_n=64 warps=4 stages=1");
   forward({32, 32}, 8, kHalf, "sm_90:16", "direct tile_n=8 warps=4 stages=2 operand_a=w split=3");
   forward({64, 64}, 16, kHalf, "sm_90:16", "direct tile_n=16 warps=8 stages=1 operand_a=w");
-  forward({64, 64}, 8, kHalf, "sm_90:16", "direct tile_n=8 tile_out=16 warps=8 stages=2 operand_a=w");
   forward({128, 64}, 40, kTf32, "sm_90:16", "direct tile_n=16 tile_out=32 warps=4 stages=1 operand_a=w");
   forward({32, 16}, 16, kHalf, "sm_90:16", "direct tile_n=16 tile_out=16 warps=4 stages=1");
   forward({32, 32}, 20, {DType::e4m3, Math::ieee}, "sm_90:16", "direct tile_n=16 warps=4 stages=2");
