@@ -94,7 +94,7 @@ std::int32_t warp_shares(const Spmm& problem, const Config& config) {
 
 const char* warp_rejection(const Spmm& problem, const Target& target, const Config& config) {
   if (!problem.ieee() && on_cuda_cores(problem, target)) return kOtherArithmetic;
-  if (problem.weights() > 2) return "what the cells of an LSTM take here is not known to the model";
+  if (problem.epilogue.lstm) return "what the cells of an LSTM take here is not known to the model";
   if (problem.ieee() && config.operand_a == OperandA::w) return "CUDA cores have no operand to choose";
   if (!problem.ieee() && config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
   if (config.operand_a == OperandA::w && warp_outputs(problem, config) < 16)
