@@ -66,9 +66,8 @@ double cycles_of_product(const Computation& problem, const Target& target, const
           (costs.full_rate ? 1 : figures.mma_share));
 }
 
-/// What warps of a CTA read after others takes of the time of what comes from L2: fitted to the two kernels
-/// of bench/measured/h100-2026-11-27.structures.json that it takes longest (tile_out=16, 16 and 64 batch
-/// rows).
+/// Bytes that a warp reads after another warp of its CTA take this share of the time of bytes from L2. Fitted
+/// to the kernels of bench/measured/h100-2026-11-27.structures.json with tile_out=16 and 16 or 64 batch rows.
 constexpr double kRepeated = 0.5;
 
 /// Bytes that come into multiprocessors, pieces that are shorter than what is fetched at once counting as

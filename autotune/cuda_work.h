@@ -17,7 +17,7 @@ namespace sparsekiln::cuda {
 /// What one launch does, all CTAs together, by the emulator's measures. Formulas are in docs/tuning-model.md.
 struct Work {
   std::int64_t global_bytes = 0;     ///< read and written: distinct ones of each request
-  std::int64_t repeated_bytes = 0;   ///< of these, what several warps of a CTA read at about the same time
+  std::int64_t repeated_bytes = 0;   ///< of these, read again by other warps of the same CTA
   std::int64_t multicast_bytes = 0;  ///< that other CTAs of a cluster get of these, too
   std::int64_t memory_bytes = 0;     ///< of different addresses: these come from memory once
   /// What is loaded again and again: from L2, as far as it holds it.

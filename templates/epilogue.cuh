@@ -247,7 +247,7 @@ __device__ __forceinline__ void store_cells(const Tile& tile, int r, int j, int 
   }
 }
 
-/// Where the sums of an item go, by the table: which is read when it is asked for.
+/// The block rows that an item's sums are of, and its part of a split row. Each call reads the table.
 template <class Config>
 struct ItemPlace {
   const typename Config::Table* table;
@@ -257,7 +257,8 @@ struct ItemPlace {
   __device__ __forceinline__ int split(int item) const { return table->split(item); }
 };
 
-/// The same of an item of one block row, read at once: while the sums of its warps meet.
+/// ItemPlace of an item with one block row. The constructor reads the table, so that the loads are under way
+/// while the warps add their sums.
 template <class Config>
 struct KnownItemPlace {
   int only_row;

@@ -4,7 +4,6 @@
 
 #include "compiler/cuda/direct_shape.h"
 #include "compiler/cuda/small_batch.h"
-#include "compiler/cuda/types.h"
 #include "compiler/element.h"
 
 // No GPU has run these kernels. Their waits were chosen by what an H100 took for kernels of the same

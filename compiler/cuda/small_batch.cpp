@@ -16,7 +16,7 @@
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int64_t kPiece = 16;  ///< bytes of x that exist or do not
+constexpr std::int64_t kPiece = 16;  ///< bytes of a row of x that a lane loads, or none of them
 
 bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
   return value >= least && value <= most && std::has_single_bit(static_cast<std::uint32_t>(value));
@@ -67,7 +67,7 @@ void validate_warp_tile(const Spmm& problem, const Config& config, std::int32_t 
   const std::int32_t least_n = problem.ieee() || weight_a ? 8 : 16;
   if (!is_power(config.tile_n, least_n, most_n))
     refuse(config, fmt::format("tile_n is a power of two from {} to {} here", least_n, most_n));
-  if (config.tile_out != 0 && (!is_power(config.tile_out, kLeastOutputs, problem.block.out)))
+  if (config.tile_out != 0 && !is_power(config.tile_out, kLeastOutputs, problem.block.out))
     refuse(config, fmt::format("tile_out, the outputs of a warp, is 0 or a power of two from {} to {}",
                                kLeastOutputs, problem.block.out));
   if (weight_a && warp_outputs(problem, config) < 16)

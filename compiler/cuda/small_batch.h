@@ -18,9 +18,9 @@ inline constexpr std::int32_t kWarpChunkBytes = 64;
 /// Shared memory beside the dynamic one: the flag of the combine, and what aligns the rest.
 inline constexpr std::int64_t kWarpStaticShared = 128;
 
-/// What the families for small batches have in common: products with batch-major activations, rows of which
-/// are aligned to 16 bytes and have a multiple of these. Throws `invalid_argument` for another problem, with
-/// the variant that would work.
+/// What the families for small batches have in common: products with batch-major activations. Rows are
+/// aligned to 16 bytes, and x's are a multiple of 16 bytes long. Throws `invalid_argument` for another
+/// problem, with the variant that would work.
 void validate_small_batch(const Spmm& problem, const Target& target, Variant variant);
 
 /// The numbers of a config that mean the same in all of them; a tile has at most `most_n` batch rows. Throws
@@ -40,8 +40,8 @@ void validate_warp_tile(const Spmm& problem, const Config& config, std::int32_t 
 /// A segment of a block's columns, a block, or several.
 [[nodiscard]] ChunkShape warp_chunk(const Spmm& problem, const Config& config);
 
-/// Neighbouring outputs that a thread stores of an item's sums, which all threads of a CTA share out: to 16
-/// bytes where there are so many, 4 at least.
+/// Neighbouring outputs that a thread stores at once: up to 16 bytes as long as every thread of the CTA has
+/// some to store, and at least 4 bytes.
 [[nodiscard]] std::int32_t warp_run(const Spmm& problem, const Config& config);
 
 /// Dynamic shared memory in which the warps of a CTA add their sums.

@@ -4,7 +4,6 @@
 
 #include "compiler/cuda/small_batch.h"
 #include "compiler/cuda/stream_shape.h"
-#include "compiler/cuda/types.h"
 #include "compiler/element.h"
 
 namespace sparsekiln::cuda {

@@ -11,7 +11,7 @@ namespace sparsekiln {
 enum class Variant : std::uint8_t {
   simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
   mma,     ///< tensor cores: types of 8 and 16 bits, and f32 rounded to tf32, summed in float32 or int32
-  stream,  ///< small batches, on either: each warp streams its own blocks of the weight
+  stream,  ///< small batches, on CUDA cores or tensor cores: each warp streams its own blocks of the weight
   vector,  ///< the cpu target's vector units, through LLVM
   wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
   direct,  ///< tensor cores fed from registers, for small batches
@@ -56,9 +56,9 @@ inline constexpr std::int32_t kDerivedSplit = 0;
 struct Config {
   Variant variant = Variant::simt;
   std::int32_t tile_n = 64;  ///< batch rows of one output tile
-  std::int32_t tile_out =
-      0;  ///< outputs of one thread (simt), of a warp (mma; 0: automatic), of a block that a
-          ///< warp computes (stream, direct; 0: all), of one register tile (vector)
+  /// simt: outputs of a thread. mma: of a warp; 0: automatic. stream, direct: outputs of a block that a warp
+  /// computes; 0: all. vector: outputs of a register tile.
+  std::int32_t tile_out = 0;
   std::int32_t stages = 1;  ///< operand buffers in flight
   std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
   std::int32_t split = 1;   ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
