@@ -24,6 +24,11 @@ def compilable_targets() -> list[str]:
     return targets + (["sm_90"] if _doctor()["nvrtc"]["found"] else [])
 
 
+def runs_level(level: str) -> bool:
+    """Whether this machine runs code for a level of the cpu target; their names sort as what they need grows."""
+    return "cpu" in compilable_targets() and level <= _doctor()["cpu"]["level"]
+
+
 def npy(header: str, data: bytes, length: int | None = None, version: bytes = b"\x01\x00") -> bytes:
     """A .npy file whose header may lie."""
     text = header.encode().ljust(117) + b"\n"
