@@ -24,8 +24,10 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Configs whose times differ by less are equally fast, for all that the model knows.
+/// Configs whose times differ by less are equally fast, for all that the model knows; and those of families
+/// that it knows by their structure.
 constexpr double kEquallyFast = 1.01;
+constexpr double kEquallyFastByStructure = 1.02;
 
 /// Whether the cost model can be believed: a multiprocessor holds as many CTAs as the schedule counts on, and
 /// the code keeps to its costs.
@@ -38,7 +40,7 @@ bool is_sound(const Computed& computed, const Target& target, const Config& conf
 
 struct Priced {
   Config config;
-  double us;
+  Prediction expected;
 };
 
 /// What the model can price of the candidates for a default, the least first; of equals, in the order of the
@@ -48,35 +50,46 @@ std::vector<Priced> priced(const Problem& problem, const Target& target, std::in
   std::vector<Priced> found;
   for (const Config& candidate : default_candidates(problem, target, n)) try {
       const Config config = pricing.with_derived(candidate, n);
-      found.push_back({config, pricing.of(config, n).us});
+      found.push_back({config, pricing.of(config, n)});
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::invalid_argument) throw;
     }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Priced& one, const Priced& other) { return one.us < other.us; });
+  std::stable_sort(found.begin(), found.end(), [](const Priced& one, const Priced& other) {
+    return one.expected.us < other.expected.us;
+  });
   return found;
 }
 
 /// The fastest config. If several are equally fast, the one whose threads have the fewest registers: its code
-/// is the shortest, and compiles fastest.
+/// is the shortest, and compiles fastest. In a family that is known by its structure the one that issues the
+/// fewest instructions: it leaves the least to what the model does not know.
 template <class Computed>
 Config default_config(const Computed& computed, const Problem& problem, const Target& target,
                       std::int64_t n) {
   const ConfigCheck compiler(problem, target);
   const auto works = [&](const Config& config) { return compiler.refusal(config).empty(); };
+  const auto by_structure = [&](const Priced& one) {
+    return find_family(computed, one.config.variant)->tuning->by_structure;
+  };
   std::optional<Config> unsound;
   std::optional<Priced> fastest;
   Config chosen;
-  std::int32_t registers = std::numeric_limits<std::int32_t>::max();
+  double least = std::numeric_limits<double>::infinity();
   for (const Priced& one : priced(problem, target, n)) {
-    if (fastest && one.us > kEquallyFast * fastest->us) break;
+    const bool structure = by_structure(fastest ? *fastest : one);
+    if (fastest) {
+      const double factor = structure ? kEquallyFastByStructure : kEquallyFast;
+      if (one.expected.us > factor * fastest->expected.us) break;
+      if (structure && one.config.variant != fastest->config.variant) continue;
+    }
     const auto costs = loop_costs(computed, target, one.config);
+    const double price = structure ? one.expected.instructions : costs.registers;
     if (!is_sound(computed, target, one.config, costs)) {
       if (!fastest && !unsound && works(one.config)) unsound = one.config;
-    } else if (costs.registers < registers && works(one.config)) {
+    } else if (price < least && works(one.config)) {
       if (!fastest) fastest = one;
       chosen = one.config;
-      registers = costs.registers;
+      least = price;
     }
   }
   if (fastest) return chosen;

@@ -25,6 +25,9 @@ std::int32_t in_even_rounds(const Config& config, std::int64_t tiles, std::int64
 /// Fewer batch tiles at once are not tried, unless there are: each round reads the weight again.
 constexpr std::int64_t kLeastInFlight = 4;
 
+/// Rows are split for at least so many times as many steps, where the combine takes more than a round trip.
+constexpr std::int32_t kRarely = 4;
+
 /// A number, half of it, and so on.
 std::vector<std::int64_t> halvings(std::int64_t from) {
   std::vector<std::int64_t> numbers{from};
@@ -53,6 +56,11 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   const auto tiles_of = [&](std::int64_t batch) {
     return problem.batch_tiles(std::max<std::int64_t>(batch, 1), config);
   };
+  // What a combine takes of the rest is counted by the price alone.
+  Config rarely = config;
+  rarely.split_saves *= kRarely;
+  const auto us = [&](const Config& one) { return predict(problem, target, one, n, figures, rows).us; };
+  if (us(rarely) < us(config)) config = rarely;
   const std::int64_t tiles = tiles_of(n);
   const std::int64_t most = std::min({tiles, tiles_of(begin), std::int64_t{kMostGridRows}});
   Config best = config;
@@ -61,9 +69,9 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
     Config other = config;
     other.in_flight = in_even_rounds(config, tiles, wanted);
     if (tiles_at_once(problem, other, n) % config.cluster != 0) other.cluster = 1;
-    const double us = predict(problem, target, other, n, figures, rows).us;
-    if (us < least) best = other;
-    least = std::min(least, us);
+    const double expected = us(other);
+    if (expected < least) best = other;
+    least = std::min(least, expected);
   }
   return best;
 }

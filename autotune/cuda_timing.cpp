@@ -167,6 +167,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
       ends + *longest + (has_one_stage ? kOverlapLostOfOneStage : costs.waits.overlap_lost) * others;
   prediction.memory_bytes = memory_bytes;
   prediction.cache_bytes = bytes + static_cast<double>(work.multicast_bytes);
+  prediction.instructions = static_cast<double>(work.instructions + work.products);
   prediction.bound =
       ends > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
   return prediction;

@@ -21,6 +21,7 @@ struct Prediction {
   Bound bound = Bound::memory;
   double memory_bytes = 0;  ///< from and to memory, what is read again for want of cache too; on CUDA targets
   double cache_bytes = 0;   ///< into multiprocessors and out of them; on CUDA targets
+  double instructions = 0;  ///< of warps; on CUDA targets
 };
 
 }  // namespace sparsekiln

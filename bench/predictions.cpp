@@ -6,8 +6,8 @@
 // A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
 // tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it.
 // Without a config it is what compile() takes, or with `attached` what it takes for tables. The answer has
-// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `flops` of present blocks, `config` in full, and
-// `default`, what compile() takes for the problem.
+// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `instructions` of warps, `flops` of present blocks,
+// `config` in full, and `default`, what compile() takes for the problem.
 
 #include <cstdint>
 #include <exception>
@@ -87,13 +87,11 @@ void predict_all(bench::CommandLine& line) {
     const Problem& problem = priced->problem;
     const Config config = config_of(measured, problem, target);
     const Prediction said = priced->pricing.of(config, problem.batch.bound());
-    const nlohmann::json answer{{"predicted_us", said.us},
-                                {"bound", name(said.bound)},
-                                {"memory_bytes", said.memory_bytes},
-                                {"cache_bytes", said.cache_bytes},
-                                {"flops", floor_of(problem, problem.batch.bound()).flops},
-                                {"config", to_string(config)},
-                                {"default", priced->chosen}};
+    const nlohmann::json answer{
+        {"predicted_us", said.us},           {"bound", name(said.bound)},
+        {"memory_bytes", said.memory_bytes}, {"cache_bytes", said.cache_bytes},
+        {"instructions", said.instructions}, {"flops", floor_of(problem, problem.batch.bound()).flops},
+        {"config", to_string(config)},       {"default", priced->chosen}};
     write_results(answer.dump() + "\n");
   }
 }

@@ -101,6 +101,7 @@ const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
                                     .default_axes = kAxes,
                                     .most_batch = 128},
                                    loop_costs,
-                                   has_registers};
+                                   has_registers,
+                                   true};
 
 }  // namespace sparsekiln::cuda

@@ -53,6 +53,8 @@ struct CudaTuning : FamilyTuning<Computed> {
   /// Whether a config's code keeps to its costs: it spills no registers, and stores whole sectors. One that
   /// does not is a default only where there is no other. Null: all do.
   bool (*keeps_costs)(const Computed&, const Target&, const Config&, const Costs&) = nullptr;
+  /// No GPU has run its kernels: the model knows what others of the same structure took.
+  bool by_structure = false;
 };
 
 /// A family of kernels for one kind of problem: a header of templates/ and all that the rest of the library

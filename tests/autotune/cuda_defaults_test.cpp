@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -13,6 +15,7 @@
 
 #include "autotune/architecture.h"
 #include "autotune/cuda_prediction.h"
+#include "autotune/cuda_timing.h"
 #include "autotune/cuda_work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
@@ -112,32 +115,73 @@ TEST_CASE("the default is nearly as fast as the best of the whole space, by the 
           }
 }
 
-TEST_CASE("of configs that the model cannot tell apart, the default has the fewest registers") {
+/// A candidate that the model cannot tell from the default, and that is the better of the two, if there is
+/// one.
+std::optional<Config> better_of_equals(const Problem& problem, std::int64_t n, const Config& chosen) {
+  const Spmm product(problem);
+  const auto family = [&](const Config& config) { return find_family(product, config.variant)->tuning; };
+  const bool by_structure = family(chosen)->by_structure;
+  const Prediction expected = predict(problem, kH100, chosen, n);
+  const auto price = [&](const Config& config, const Prediction& of) {
+    return by_structure ? of.instructions : loop_costs(product, kH100, config).registers;
+  };
+  Pricing pricing(problem, kH100);
+  const ConfigCheck check(problem, kH100);
+  std::optional<Config> better;
+  double least = expected.us;
+  for (const Config& candidate : default_candidates(problem, kH100, n)) {
+    const Config config = pricing.with_derived(candidate, n);
+    if (!check.refusal(config).empty()) continue;
+    const LoopCosts costs = loop_costs(product, kH100, config);
+    if (config.split > resident_ctas(kH100, costs.threads, costs.shared_bytes)) continue;
+    if (!has_registers(product, kH100, config, costs)) continue;
+    const Prediction other = predict(problem, kH100, config, n);
+    least = std::min(least, other.us);
+    if (by_structure && config.variant != chosen.variant) continue;
+    if (other.us < expected.us && price(config, other) <= price(chosen, expected)) better = config;
+  }
+  CHECK(expected.us <= (by_structure ? 1.0201 : 1.0101) * least);
+  return better;
+}
+
+TEST_CASE(
+    "of configs that the model cannot tell apart, the default has the fewest registers or instructions") {
+  std::set<bool> seen;
   for (const std::int64_t n : {16, 64, 1024}) {
     const Problem problem = half_problem({32, 32});
-    const Spmm product(problem);
     const Config chosen = default_config(problem, kH100, n);
-    const double us = predict(problem, kH100, chosen, n).us;
-    const std::int32_t registers = loop_costs(product, kH100, chosen).registers;
-    Pricing pricing(problem, kH100);
-    const ConfigCheck check(problem, kH100);
-    double least = us;
-    bool fewer = false;
-    for (const Config& candidate : default_candidates(problem, kH100, n)) {
-      const Config config = pricing.with_derived(candidate, n);
-      if (!check.refusal(config).empty()) continue;
-      const LoopCosts costs = loop_costs(product, kH100, config);
-      if (config.split > resident_ctas(kH100, costs.threads, costs.shared_bytes)) continue;
-      if (!has_registers(product, kH100, config, costs)) continue;
-      const double time = predict(problem, kH100, config, n).us;
-      least = std::min(least, time);
-      fewer = fewer || (time < us && costs.registers <= registers);
-    }
+    seen.insert(find_family(Spmm(problem), chosen.variant)->tuning->by_structure);
+    const std::optional<Config> better = better_of_equals(problem, n, chosen);
     CAPTURE(n);
     CAPTURE(to_string(chosen));
-    CHECK(us <= 1.0101 * least);
-    CHECK_FALSE(fewer);
+    CAPTURE(better ? to_string(*better) : "");
+    CHECK_FALSE(better);
   }
+  CHECK(seen.size() == 2);
+}
+
+TEST_CASE("rows are split where the model says that it pays, or only for four times as much") {
+  std::set<std::int32_t> seen;
+  for (const char* text :
+       {"direct tile_n=32 stages=2 warps=4 split=3 table=global",
+        "direct tile_n=32 stages=2 warps=16 split=1 table=global", "mma tile_n=32 warps=4"})
+    for (const double density : {0.02, 0.1}) {
+      Problem problem = half_problem({32, 32});
+      problem.layout = patterns::random(384, 384, density, 1);
+      Pricing pricing(problem, kH100);
+      const Config derived = pricing.with_derived(parse_config(text), 32);
+      const Spmm product(problem);
+      const auto usual = static_cast<std::int32_t>(
+          kCombineUs / step_us(product, kH100, loop_costs(product, kH100, derived), architecture(kH100)));
+      Config split = derived;
+      split.split_saves = usual;
+      Config whole = derived;
+      whole.split_saves = 4 * usual;
+      CAPTURE(to_string(derived));
+      CHECK(derived.split_saves == (pricing.of(whole, 32).us < pricing.of(split, 32).us ? 4 * usual : usual));
+      seen.insert(derived.split_saves / usual);
+    }
+  CHECK(seen == std::set<std::int32_t>{1, 4});
 }
 
 TEST_CASE("the CTAs that a default plans for a multiprocessor fit it") {
