@@ -41,7 +41,9 @@ class SmallBatchCases:
                 self.assert_positive(float(row[figure]), figure)
             self.assertEqual((row["products"], row["barriers"], row["spilled bytes"]), ("16.0", "0", "0"))
         # A step is a block: 4 loads of each operand, and the column of x. All follow the products of the step before.
-        self.assertEqual((theirs["loads"], theirs["bytes in flight of a lane"]), ("9.0", "132"))
+        self.assertEqual(theirs["loads"], "9.0")
+        # Releases of ptxas differ in whether the column is there before the operands are loaded.
+        self.assertIn(theirs["bytes in flight of a lane"], ("128", "132"))
         self.assertEqual((theirs["issued ahead"], theirs["in flight at products"]), ("0", "0"))
         for figure in ("instructions", "emulated instructions"):
             self.assertAlmostEqual(float(ratios[figure]), float(ours[figure]) / float(theirs[figure]), delta=0.01)
