@@ -143,7 +143,8 @@ struct DirectColumns {
 /// So a load of small blocks reads whole lines of W, and of x where it is in panels. The 16 bytes that a lane
 /// has of a row and a chunk are its own fragments, as long as both operands take their k's in this order.
 ///
-/// Where W is read by columns, rows of its blocks are k's (DirectColumns).
+/// Where W is read by columns, rows of its blocks are k's (DirectColumns). Where x is multiplied by a
+/// derivative, what that is of is loaded as x is.
 /// Where an item has too few blocks to fill its last chunk, both operands are zeros; so are what a block has
 /// beyond the features of x, and rows of x that have no batch row.
 template <class Config>
@@ -152,7 +153,7 @@ struct DirectOperands {
   using Table = typename Config::Table;
   using Share = WarpShare<Config>;
   using Product = typename Config::Product;
-  enum : bool { kGates = Config::has_gates, kCuts = Config::in_features != 0 };
+  enum : bool { kGates = Config::has_gates, kCuts = Config::in_features != 0, kDerives = Config::has_z };
   enum : int {
     kHeld = Config::stages,
     kStride = Share::kStrides,
@@ -195,6 +196,7 @@ struct DirectOperands {
     enum : int { kStepWeights = DirectOperands::kStepWeights };
     DirectOperands& all;
     __device__ __forceinline__ void acquire(bool) {
+      if constexpr (kDerives) all.template derive<kWhich>();
       if constexpr (kGates) all.template scale<kWhich>();
       if constexpr (Config::by_columns) all.w[kWhich].transpose();
     }
@@ -211,19 +213,26 @@ struct DirectOperands {
 
   const int row = static_cast<int>(threadIdx.x % 32 / 4);  ///< the row of a unit that this lane has
   const char* const x_row;
+  const char* const z_row;  ///< where x is multiplied by a derivative
   const char* const w_row;
   const long long x_unit;  ///< bytes from one unit of x to the next, where it is not in panels
-  const int valid;         ///< batch rows of the tile from this lane's first on that exist
+  const long long z_unit;
+  const int valid;  ///< batch rows of the tile from this lane's first on that exist
   ScheduleFeed feed;
   Rows<kUnitsX> x[kHeld];
+  Rows<kUnitsX> z[kDerives ? int{kHeld} : 1];
   Weight w[kHeld];
   float gate[kGates ? int{kHeld} : 1][kBlocks];
 
   __device__ __forceinline__ DirectOperands(const Table& table, int worker, const Source<Config>& from)
       : x_row(ptx::kept(reinterpret_cast<const char*>(from.x) +
                         row * (Config::panels ? kRowBytes : from.x_stride * kElementBytes) + place_in_row())),
+        z_row(kDerives ? ptx::kept(reinterpret_cast<const char*>(from.z) +
+                                   row * from.z_stride * kElementBytes + place_in_row())
+                       : nullptr),
         w_row(ptx::kept(reinterpret_cast<const char*>(Share::weight(from)) + place_in_w())),
         x_unit(8 * from.x_stride * kElementBytes),
+        z_unit(kDerives ? 8 * from.z_stride * kElementBytes : 0),
         valid(from.valid - row),
         feed(table, worker, first(), from.gates) {
     clear<0>();
@@ -253,6 +262,17 @@ struct DirectOperands {
   }
 
  private:
+  /// Multiplies what a chunk has of x by the derivative at z.
+  template <int kWhich>
+  __device__ __forceinline__ void derive() {
+#pragma unroll
+    for (int v = 0; v < kUnitsX * 4; ++v) {
+      unsigned& word = x[kWhich].word(v / 4, v % 4);
+      word = changed<Product>(word, z[kWhich].word(v / 4, v % 4), [](float value, float at) {
+        return value * Config::Derivative::derivative(at);
+      });
+    }
+  }
   /// Multiplies what a chunk has of W by the gates of its blocks.
   template <int kWhich>
   __device__ __forceinline__ void scale() {
@@ -279,7 +299,10 @@ struct DirectOperands {
   template <int kWhich>
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int v = 0; v < kUnitsX * 4; ++v) x[kWhich].word(v / 4, v % 4) = 0;
+    for (int v = 0; v < kUnitsX * 4; ++v) {
+      x[kWhich].word(v / 4, v % 4) = 0;
+      if constexpr (kDerives) z[kWhich].word(v / 4, v % 4) = 0;
+    }
 #pragma unroll
     for (int v = 0; v < kUnitsW * 4; ++v) w[kWhich].word(v / 4, v % 4) = 0;
   }
@@ -296,7 +319,8 @@ struct DirectOperands {
       if constexpr (kLacks && kCuts) present = present && left > place_in_row();
       load_w<kWhich, kBlock, 0>(place.in_w(w_row), present);
     }
-    load_x<kWhich, kBlock, 0>(place.in_x(x_row), present);
+    load_x<kBlock, 0>(x[kWhich], place.in_x(x_row), x_unit, present);
+    if constexpr (kDerives) load_x<kBlock, 0>(z[kWhich], place.in_x(z_row), z_unit, present);
     if constexpr (kBlock + 1 < kBlocks) load_block<kWhich, kLacks, kBlock + 1>();
   }
   template <int kWhich, int kBlock, int kUnit>
@@ -305,13 +329,14 @@ struct DirectOperands {
                                                                   present);
     if constexpr (kUnit + 1 < kUnitsW) load_w<kWhich, kBlock, kUnit + 1>(from, present);
   }
-  template <int kWhich, int kBlock, int kUnit>
-  __device__ __forceinline__ void load_x(const char* from, bool present) {
+  /// Loads what is laid out as x: units that are `unit` bytes apart, where x is not in panels.
+  template <int kBlock, int kUnit>
+  __device__ __forceinline__ void load_x(Rows<kUnitsX>& to, const char* from, long long unit, bool present) {
     enum : int { kFrom = Config::panels ? kUnit * 8 * kRowBytes : 0 };
     const bool exists = Config::full_tiles || Config::panels || 8 * kUnit < valid;
-    ptx::load_cached<kFrom>(x[kWhich].units[kUnit].loads[kBlock], from, present && exists);
+    ptx::load_cached<kFrom>(to.units[kUnit].loads[kBlock], from, present && exists);
     if constexpr (kUnit + 1 < kUnitsX)
-      load_x<kWhich, kBlock, kUnit + 1>(Config::panels ? from : from + x_unit, present);
+      load_x<kBlock, kUnit + 1>(to, Config::panels ? from : from + unit, unit, present);
   }
 };
 

@@ -40,10 +40,16 @@ std::int32_t sums_of(const Spmm& problem, const Config& config) {
   return warp_outputs(problem, config) * config.tile_n / 32;
 }
 
+/// Words of operands that a thread holds: of x, of what it is multiplied by the derivative at, and of W.
+std::int32_t words_of(const Spmm& problem, const Config& config) {
+  const std::int32_t rows = config.tile_n * (problem.derivative == Activation::none ? 1 : 2);
+  return config.stages * (rows + warp_outputs(problem, config)) / 2;
+}
+
 /// What one thread needs at least.
 std::int32_t least_registers(const Spmm& problem, const Config& config) {
-  return sums_of(problem, config) + config.stages * (config.tile_n + warp_outputs(problem, config)) / 2 +
-         kOtherRegisters + (warp_chunk(problem, config).blocks > 1 ? kBlockRegisters : 0) +
+  return sums_of(problem, config) + words_of(problem, config) + kOtherRegisters +
+         (warp_chunk(problem, config).blocks > 1 ? kBlockRegisters : 0) +
          (problem.dtype == DType::f32 ? kRoundingRegisters : 0);
 }
 
@@ -91,8 +97,7 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
         config,
         fmt::format("a thread would hold {} sums and {} words of operands, more than the registers "
                     "of {} threads hold; fewer warps, stages=1, or a smaller tile_n or tile_out would work",
-                    shape.sums, config.stages * (config.tile_n + warp_outputs(problem, config)) / 2,
-                    shape.threads));
+                    shape.sums, words_of(problem, config), shape.threads));
   shape.chunk = warp_chunk(problem, config);
   shape.shared_bytes = warp_sums_bytes(problem, config);
   if (const std::int64_t most_bytes = most_dynamic_shared(target); shape.shared_bytes > most_bytes)

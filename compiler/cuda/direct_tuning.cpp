@@ -23,9 +23,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const std::int32_t units_w = outputs / 8;
   const std::int32_t tiles = outputs * config.tile_n / 128;
   const double warps = config.warps;
-  // Outputs that a thread has once the warps have met, and how many sums have met for each, of all weights.
-  const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
-  const double met = warps * outputs / problem.block.out;
+  const double gathered = gathered_outputs(problem, config);
+  const double met = warps * outputs / problem.block.out;  // sums for each, of all weights
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -36,20 +35,27 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.shape = shape.chunk;
   costs.chunk_products = std::int64_t{2} * tiles * halves(target, problem.dtype);
   // By columns, a load has words of up to four units, and each word of 16 bits is transposed.
-  const double loads_w = problem.by_columns() ? 4.0 * ceil_div(units_w, 4) / shape.chunk.blocks : units_w;
-  const double load = shape.chunk.blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * units_x + 3.0 * loads_w);
-  const double cleared = 4.0 * (units_x + units_w);
-  costs.begin = warps * (125 + config.stages * (load + cleared));
+  const bool columns = problem.by_columns();
+  const bool words = problem.dtype == DType::f32;
+  const bool derives = problem.derivative != Activation::none;
+  const double blocks = shape.chunk.blocks;
+  const double loads_x = (derives ? 2.0 : 1.0) * units_x;
+  const double loads_w = columns ? 4.0 * ceil_div(units_w, 4) / blocks : units_w;
+  // At the ends of items, loads are predicated, and what they lack is cleared.
+  const double load = blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * loads_x + 3.0 * loads_w);
+  const double cleared = 4.0 * (loads_x + units_w);
+  costs.begin = warps * ((columns ? 90 : 105) + config.stages * (load + cleared));
   // A warp has a chunk of its own.
-  costs.chunk = 36 + load;
-  costs.chunk += if_it(problem.dtype == DType::f32, 6.0 * (units_x + units_w));
-  costs.chunk += if_it(problem.by_columns() && problem.dtype != DType::f32, 4.0 * units_w);
+  costs.chunk = blocks * (12.5 + 3 * loads_x + 1.8 * loads_w) + if_it(config.stages == 1, 3.6);
+  const bool weight_a = config.operand_a == OperandA::w;
+  costs.chunk += if_it(words, 13.5 * (weight_a ? units_w : units_x) + 5.8 * (weight_a ? units_x : units_w));
+  costs.chunk += if_it(columns && !words, 4.6 * units_w) + if_it(columns && blocks > 1, 11 * blocks);
   // Sums of 8-bit floats are added by CUDA cores.
   costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles) + gate_costs(problem) * units_w;
-  costs.item = if_it(shape.chunk.blocks > 1, cleared) +
-               warps * ((config.operand_a == OperandA::x ? 2.2 : 3.3) * shape.sums +
-                        2.7 * gathered * met / std::min(shape.run, 4));
-  costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
+  costs.chunk += if_it(derives, activation_costs(problem) * units_x);
+  costs.item = warps * (85 + if_it(blocks > 1 && !columns, 24) + (weight_a ? 3.3 : 2.2) * shape.sums) +
+               2.7 * gathered * met / std::min(shape.run, 4);
+  costs.entries = gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   // The chunks of a warp come in a round trip to memory, together as many as are under way.
   costs.waits = {.latency = 0,
@@ -69,6 +75,8 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
   if (config.warps * config.split < kLeastWarps)
     return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
+  if (config.panels != 0 && problem.derivative != Activation::none)
+    return "panels are of x alone, not of what it is multiplied by the derivative at";
   if (config.panels != 0 && problem.correlation) return "panels are of the batch rows of a linear layer";
   if (config.panels != 0 && warp_chunk(problem, config).blocks == 1)
     return "a block has 64 bytes of a row of x: it needs no panel";

@@ -27,9 +27,6 @@ bool is_power(std::int32_t value, std::int32_t least, std::int32_t most) {
 void validate_small_batch(const Spmm& problem, const Target& target, Variant variant) {
   const std::string_view self = name(variant);
   const std::string_view instead = name(fallback_variant(problem, target));
-  if (problem.derivative != Activation::none)
-    refuse(fmt::format("variant {} multiplies dy as it is, not by a derivative; variant {} would work", self,
-                       instead));
   if (problem.feature_major())
     refuse(fmt::format(
         "variant {} reads batch-major activations, not {}; variant mma, or simt with f32, would work", self,
@@ -94,7 +91,6 @@ std::int32_t warp_shares(const Spmm& problem, const Config& config) {
 
 const char* warp_rejection(const Spmm& problem, const Target& target, const Config& config) {
   if (!problem.ieee() && on_cuda_cores(problem, target)) return kOtherArithmetic;
-  if (problem.epilogue.lstm) return "what the cells of an LSTM take here is not known to the model";
   if (problem.ieee() && config.operand_a == OperandA::w) return "CUDA cores have no operand to choose";
   if (!problem.ieee() && config.operand_a == OperandA::x && config.tile_n % 16 != 0) return kRowsOfA;
   if (config.operand_a == OperandA::w && warp_outputs(problem, config) < 16)
@@ -124,6 +120,10 @@ std::int32_t warp_run(const Spmm& problem, const Config& config) {
   std::int32_t run = 4 / bytes;
   while (run * 2 <= most && run * 2 * 32 * config.warps <= problem.block.out * config.tile_n) run *= 2;
   return run;
+}
+
+std::int32_t gathered_outputs(const Spmm& problem, const Config& config) {
+  return std::max(problem.block.out * config.tile_n / 32, warp_run(problem, config));
 }
 
 std::int64_t warp_sums_bytes(const Spmm& problem, const Config& config) {

@@ -44,6 +44,9 @@ void validate_warp_tile(const Spmm& problem, const Config& config, std::int32_t 
 /// some to store, and at least 4 bytes.
 [[nodiscard]] std::int32_t warp_run(const Spmm& problem, const Config& config);
 
+/// Outputs of a lane where the warps of a CTA have met, of all warps that have some, together.
+[[nodiscard]] std::int32_t gathered_outputs(const Spmm& problem, const Config& config);
+
 /// Dynamic shared memory in which the warps of a CTA add their sums.
 [[nodiscard]] std::int64_t warp_sums_bytes(const Spmm& problem, const Config& config);
 

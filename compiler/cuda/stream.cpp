@@ -19,6 +19,9 @@ void validate(const Spmm& problem, const Target& target) {
         "variant stream reads blocks by rows, which {}{} does by columns; variant {} would work",
         name(problem.operation), problem.convolution.transposed ? " of a transposed convolution" : "",
         name(fallback_variant(problem, target))));
+  if (problem.derivative != Activation::none)
+    refuse(fmt::format("variant stream multiplies dy as it is, not by a derivative; variant {} would work",
+                       name(fallback_variant(problem, target))));
   if (problem.gates)
     refuse(fmt::format("variant stream has no gates; variant {} would work",
                        name(fallback_variant(problem, target))));

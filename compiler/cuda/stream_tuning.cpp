@@ -16,9 +16,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const std::int32_t units_w = outputs / 8;
   const std::int32_t tiles = outputs * config.tile_n / 128;
   const double warps = config.warps;
-  // Outputs that a thread has once the warps have met, and how many sums have met for each, of all weights.
-  const double gathered = std::max(problem.block.out * config.tile_n / shape.threads, shape.run);
-  const double met = warps * outputs / problem.block.out;
+  const double gathered = gathered_outputs(problem, config);
+  const double met = warps * outputs / problem.block.out;  // sums for each, of all weights
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -35,9 +34,9 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles);
   costs.chunk += shape.tensor_cores ? if_it(problem.dtype == DType::f32, 7.0 * (units_x + units_w))
                                     : 4.0 * units_w * config.tile_n;
-  costs.item = warps * ((shape.tensor_cores ? 3.3 : 14.3) * shape.sums +
-                        2.7 * gathered * met / std::min(shape.run, 4));
-  costs.entries = warps * gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
+  costs.item =
+      warps * (shape.tensor_cores ? 3.3 : 14.3) * shape.sums + 2.7 * gathered * met / std::min(shape.run, 4);
+  costs.entries = gathered * (1 + value_costs(problem)) * kEntries / config.tile_n;
   costs.part = warps * 38;
   costs.waits = {.chunk = 0.107, .kilobyte = 0.0313, .instruction = 1.02};
   return costs;

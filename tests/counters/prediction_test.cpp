@@ -45,6 +45,7 @@ struct Launch {
   Types types;
   std::string target;
   std::string config;
+  Activation derivative = Activation::none;
 };
 
 std::vector<Launch> launches() {
@@ -82,12 +83,21 @@ std::vector<Launch> launches() {
   forward({32, 32}, 8, kHalf, "sm_90:16", "direct tile_n=8 warps=4 stages=2 operand_a=w split=3");
   forward({64, 64}, 16, kHalf, "sm_90:16", "direct tile_n=16 warps=8 stages=1 operand_a=w");
   forward({128, 64}, 40, kTf32, "sm_90:16", "direct tile_n=16 tile_out=32 warps=4 stages=1 operand_a=w");
+  forward({64, 64}, 8, kHalf, "sm_90:16", "direct tile_n=8 tile_out=16 warps=8 stages=2 operand_a=w");
   forward({32, 16}, 16, kHalf, "sm_90:16", "direct tile_n=16 tile_out=16 warps=4 stages=1");
   forward({32, 32}, 20, {DType::e4m3, Math::ieee}, "sm_90:16", "direct tile_n=16 warps=4 stages=2");
   for (const BlockShape block : {BlockShape{32, 32}, {16, 64}, {64, 16}})
     for (const Types types : {kHalf, kTf32})
       result.push_back(
           {Operation::grad_input, block, 24, types, "sm_90:16", "direct tile_n=16 warps=4 stages=1"});
+  for (const Activation derivative : {Activation::relu, Activation::gelu})
+    result.push_back({Operation::grad_input,
+                      {32, 32},
+                      24,
+                      kHalf,
+                      "sm_90:16",
+                      "direct tile_n=16 warps=4 stages=1",
+                      derivative});
   forward({32, 32}, 64, kHalf, "sm_90:4", "mma tile_n=64 warps=2 stages=4 table=global");
   forward({64, 64}, 64, kHalf, "sm_90:4", "mma tile_n=64 warps=4 stages=4 rows=2 table=global");
   forward({64, 64}, 100, kHalf, "sm_90:16", "mma tile_n=64 warps=4 stages=3 split=2 table=global");
@@ -152,14 +162,21 @@ void run_product(const Problem& problem, const Kernel& kernel, const std::shared
   DeviceMemory x(device, inputs.x.size());
   DeviceMemory w(device, inputs.w.size());
   DeviceMemory y(device, output.image().size());
+  DeviceMemory z(device, inputs.x.size());
   x.copy_in(inputs.x.data());
   w.copy_in(inputs.w.data());
   y.copy_in(output.image().data());
-  emulator.reset_counters();
-  kernel(
-      operands_of(problem.operation, view(x.data(), problem.dtype, n, Spmm(problem).in_features()),
+  const std::int64_t features = Spmm(problem).in_features();
+  Operands operands =
+      operands_of(problem.operation, view(x.data(), problem.dtype, n, features),
                   view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
-                  output.view(y.data())));
+                  output.view(y.data()));
+  if (problem.derivative != Activation::none) {
+    z.copy_in(inputs.z.bytes.data());
+    operands.z = view(z.data(), problem.dtype, n, features);
+  }
+  emulator.reset_counters();
+  kernel(operands);
   device->synchronize();
 }
 
@@ -182,6 +199,7 @@ Counted count(const Launch& launch) {
                      .dtype = launch.types.dtype,
                      .operation = launch.operation,
                      .math = launch.types.math,
+                     .derivative = launch.derivative,
                      .target = "emulated:" + launch.target,
                      .cache_dir = folder.path()};
   const Problem problem = make_problem(layout, options);

@@ -252,6 +252,8 @@ Space direct_space(const Target& target) {
   space.tile_n = {8, 16, 32, 64};
   space.loads = all_loads();
   space.loads.resize(5);
+  space.loads.push_back({.derivative = Activation::relu});
+  space.loads.push_back({.cut_in = 8, .cut_out = 8, .gates = true, .derivative = Activation::gelu});
   space.stages = {1, 2};
   space.panels = {0, 1};
   space.operations = {Operation::forward, Operation::grad_input};
@@ -463,6 +465,7 @@ class Fit {
     const bool gradient = row[kOperation] > 0 || derivative;
     const bool merges = row[kMerge] > 0 && space_.variant != Variant::wgmma;
     if (gradient && (row[kOperation] == 0 || merges || !is_of_gradients(epilogue, derivative))) return false;
+    if (derivative && row[kPanels] > 0) return false;
     if (epilogue.layer_norm && !normalises(row, epilogue, loads)) return false;
     if (loads.cut() && row[kTable] != kUnset &&
         space_.tables[static_cast<std::size_t>(row[kTable])] == TableForm::attached)

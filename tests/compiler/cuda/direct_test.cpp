@@ -183,7 +183,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a direct kernel does not spill where it has gates, edges, pairs, cells, columns, slices or 8-bit types" *
+    "a direct kernel does not spill where it has gates, edges, pairs, cells, columns, derivatives, slices or "
+    "8-bit types" *
     need_nvrtc()) {
   const auto check = [](std::int32_t side, const Types& types, const auto& change) {
     Problem problem = mma_problem({side, side}, 32, types);
@@ -204,6 +205,12 @@ TEST_CASE(
     check(side, kBrain, [](Problem& problem) { problem.operation = Operation::grad_input; });
     check(side, kTf32, [](Problem& problem) { problem.operation = Operation::grad_input; });
     check(side, {DType::e4m3, DType::bf16}, [](Problem&) {});
+    for (const Activation activation :
+         {Activation::relu, Activation::gelu, Activation::silu, Activation::mish})
+      check(side, kHalf, [=](Problem& problem) {
+        problem.operation = Operation::grad_input;
+        problem.derivative = activation;
+      });
   }
 }
 
