@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "autotune/quotient_up.h"
@@ -217,15 +218,33 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
   return parts;
 }
 
+const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config) {
+  const std::array key{config.rows, config.merge, config.cluster_rows};
+  if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
+  StepLists lists = list_steps(problem, config);
+  const ScheduleFigures of_lists = figures(lists.schedule);
+  return lists_.emplace(key, Listed{std::move(lists), of_lists}).first->second;
+}
+
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
                                    ChunkShape chunk, std::int64_t n) {
   const std::array key{
       config.rows,        config.merge, config.cluster_rows, most_workers(problem, target, config, n),
       config.split_saves, chunk.blocks, chunk.parts,         chunk.weights,
       chunk.shares};
-  const auto found = schedules_.find(key);
-  if (found != schedules_.end()) return found->second;
-  return schedules_.emplace(key, counts_of(make_schedule(problem, target, config, n), chunk)).first->second;
+  if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
+  const auto& [lists, of_lists] = listed(problem, config);
+  const Schedule shared = share_out(lists, problem, target, config, n);
+  Counts counts = counts_of(shared, chunk);
+  counts.without_blocks = chunks_of(of_lists.without_blocks, chunk);
+  // A part that begins amid the steps of a column loads x again.
+  const auto loads_again = [&](const Item& item) {
+    return item.steps > 0 &&
+           (lists.schedule.steps[static_cast<std::size_t>(item.first_step)].flags & kSameInput) != 0;
+  };
+  counts.loads = of_lists.loads +
+                 std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
+  return schedules_.emplace(key, counts).first->second;
 }
 
 Counts counts_of(const Schedule& schedule, ChunkShape chunk) {

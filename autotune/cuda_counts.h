@@ -70,6 +70,12 @@ class RowShares {
     std::optional<double> contiguous;
     std::optional<double> longest_first;
   };
+  /// Clusters before they are shared out.
+  struct Listed {
+    StepLists lists;
+    ScheduleFigures figures;  ///< without items
+  };
+  [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
   [[nodiscard]] double contiguous(std::int64_t workers) const;
   [[nodiscard]] double longest_first(std::int64_t workers);
 
@@ -82,6 +88,7 @@ class RowShares {
   std::int64_t longest_ = 0;
   std::map<std::int64_t, Orders> orders_;                    ///< by workers
   std::map<std::array<std::int64_t, 5>, Parts> splits_;      ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 3>, Listed> lists_;      ///< by rows, merge and cluster_rows
   std::map<std::array<std::int32_t, 9>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 

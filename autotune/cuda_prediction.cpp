@@ -56,11 +56,16 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   const auto tiles_of = [&](std::int64_t batch) {
     return problem.batch_tiles(std::max<std::int64_t>(batch, 1), config);
   };
+  const auto work_of = [&](const Config& one) { return estimate(problem, target, one, costs, n, rows); };
+  const auto us = [&](const Config& one, const Work& work) {
+    return timed(problem, target, one, costs, work, figures).us;
+  };
   // What a combine takes of the rest is counted by the price alone.
-  Config rarely = config;
-  rarely.split_saves *= kRarely;
-  const auto us = [&](const Config& one) { return predict(problem, target, one, n, figures, rows).us; };
-  if (us(rarely) < us(config)) config = rarely;
+  if (const Work work = work_of(config); work.partial_bytes > 0) {
+    Config rarely = config;
+    rarely.split_saves *= kRarely;
+    if (us(rarely, work_of(rarely)) < us(config, work)) config = rarely;
+  }
   const std::int64_t tiles = tiles_of(n);
   const std::int64_t most = std::min({tiles, tiles_of(begin), std::int64_t{kMostGridRows}});
   Config best = config;
@@ -69,7 +74,9 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
     Config other = config;
     other.in_flight = in_even_rounds(config, tiles, wanted);
     if (tiles_at_once(problem, other, n) % config.cluster != 0) other.cluster = 1;
-    const double expected = us(other);
+    const double expected = other.cluster == config.cluster
+                                ? us(other, work_of(other))
+                                : predict(problem, target, other, n, figures, rows).us;
     if (expected < least) best = other;
     least = std::min(least, expected);
   }

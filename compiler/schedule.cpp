@@ -303,7 +303,6 @@ void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::
       item.first_step = first_steps[cluster] + stretch.begin;
       item.steps = stretch.end - stretch.begin;
       item.part = parts[cluster]++;
-      if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
       schedule.items.push_back(item);
     }
     schedule.worker_begin.push_back(static_cast<std::int32_t>(schedule.items.size()));
@@ -380,23 +379,43 @@ ScheduleFigures figures(const Schedule& schedule) {
   return result;
 }
 
-Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+StepLists list_steps(const Spmm& problem, const Config& config) {
   validate(problem, config);
-  const Layout& layout = problem.layout;
+  StepLists lists;
+  Schedule& schedule = lists.schedule;
+  schedule.rows = config.rows;
+  schedule.merge = config.merge;
+  schedule.cluster_rows = config.cluster_rows;
+  schedule.row_of_place = place_rows(problem.layout, config.rows * config.cluster_rows, config.merge);
+  lists.begins = add_steps(problem.layout, schedule);
+  if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
+  return lists;
+}
+
+Schedule share_out(const StepLists& lists, const Spmm& problem, const Target& target, const Config& config,
+                   std::int64_t n) {
+  const std::vector<std::int32_t>& begins = lists.begins;
+  const auto size = static_cast<std::size_t>(config.cluster_rows);
+  std::vector<std::int32_t> lengths((begins.size() - 1) / size);
+  for (std::size_t team = 0; team < lengths.size(); ++team)
+    lengths[team] = begins[team * size + 1] - begins[team * size];
+  const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
+  const Shares of_teams = share(Lengths(std::move(lengths)), teams, config.split_saves);
   Schedule schedule;
   schedule.rows = config.rows;
   schedule.merge = config.merge;
   schedule.cluster_rows = config.cluster_rows;
-  schedule.row_of_place = place_rows(layout, config.rows * config.cluster_rows, config.merge);
-  const std::vector<std::int32_t> first_steps = add_steps(layout, schedule);
-  if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
-  const auto size = static_cast<std::size_t>(config.cluster_rows);
-  std::vector<std::int32_t> lengths((first_steps.size() - 1) / size);
-  for (std::size_t team = 0; team < lengths.size(); ++team)
-    lengths[team] = first_steps[team * size + 1] - first_steps[team * size];
-  const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
-  const Shares of_teams = share(Lengths(std::move(lengths)), teams, config.split_saves);
-  add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), first_steps);
+  add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
+  return schedule;
+}
+
+Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+  StepLists lists = list_steps(problem, config);
+  Schedule schedule = share_out(lists, problem, target, config, n);
+  schedule.row_of_place = std::move(lists.schedule.row_of_place);
+  schedule.steps = std::move(lists.schedule.steps);
+  for (const Item& item : schedule.items)
+    if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
   return schedule;
 }
 

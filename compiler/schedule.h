@@ -150,6 +150,18 @@ struct ScheduleFigures {
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 
+/// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge and
+/// cluster_rows.
+struct StepLists {
+  Schedule schedule;                 ///< without items
+  std::vector<std::int32_t> begins;  ///< of the clusters among the steps, and the end
+};
+/// The part of make_schedule that takes longest.
+[[nodiscard]] StepLists list_steps(const Spmm& problem, const Config& config);
+/// The rest of it: a schedule's items, their workers, partials and counters, without rows and steps.
+[[nodiscard]] Schedule share_out(const StepLists& lists, const Spmm& problem, const Target& target,
+                                 const Config& config, std::int64_t n);
+
 /// One schedule for each range of a plan, each for its scheduled_n.
 [[nodiscard]] std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target,
                                                    const Plan& plan);
