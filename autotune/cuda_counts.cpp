@@ -222,8 +222,15 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
   const std::array key{config.rows, config.merge, config.cluster_rows};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  const ScheduleFigures of_lists = figures(lists.schedule);
-  return lists_.emplace(key, Listed{std::move(lists), of_lists}).first->second;
+  Listed listed{std::move(lists.begins), {}};
+  for (const Step& step : lists.steps) {
+    listed.same_input.push_back((step.flags & kSameInput) != 0);
+    listed.loads += !listed.same_input.back();
+    listed.without_blocks += std::all_of(step.block.begin(), step.block.begin() + config.merge,
+                                         [](std::int32_t block) { return block < 0; });
+  }
+  listed.loads /= config.cluster_rows;
+  return lists_.emplace(key, std::move(listed)).first->second;
 }
 
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
@@ -233,16 +240,15 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
       config.split_saves, chunk.blocks, chunk.parts,         chunk.weights,
       chunk.shares};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
-  const auto& [lists, of_lists] = listed(problem, config);
-  const Schedule shared = share_out(lists, problem, target, config, n);
+  const Listed& of_clusters = listed(problem, config);
+  const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
   Counts counts = counts_of(shared, chunk);
-  counts.without_blocks = chunks_of(of_lists.without_blocks, chunk);
+  counts.without_blocks = chunks_of(of_clusters.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   const auto loads_again = [&](const Item& item) {
-    return item.steps > 0 &&
-           (lists.schedule.steps[static_cast<std::size_t>(item.first_step)].flags & kSameInput) != 0;
+    return item.steps > 0 && of_clusters.same_input[static_cast<std::size_t>(item.first_step)];
   };
-  counts.loads = of_lists.loads +
+  counts.loads = of_clusters.loads +
                  std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
   return schedules_.emplace(key, counts).first->second;
 }

@@ -26,7 +26,9 @@ namespace {
 
 /// Configs whose times differ by less are equally fast, for all that the model knows; and those of families
 /// that it knows by their structure.
+/// Configs whose times differ by less are equally fast, for all that the model knows.
 constexpr double kEquallyFast = 1.01;
+/// The same within a family that it knows by its structure.
 constexpr double kEquallyFastByStructure = 1.02;
 
 /// Whether the cost model can be believed: a multiprocessor holds as many CTAs as the schedule counts on, and

@@ -25,7 +25,7 @@ std::int32_t in_even_rounds(const Config& config, std::int64_t tiles, std::int64
 /// Fewer batch tiles at once are not tried, unless there are: each round reads the weight again.
 constexpr std::int64_t kLeastInFlight = 4;
 
-/// Rows are split for at least so many times as many steps, where the combine takes more than a round trip.
+/// Rows may also be split only where that saves so many times as many steps.
 constexpr std::int32_t kRarely = 4;
 
 /// A number, half of it, and so on.
@@ -60,10 +60,10 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   const auto us = [&](const Config& one, const Work& work) {
     return timed(problem, target, one, costs, work, figures).us;
   };
-  // What a combine takes of the rest is counted by the price alone.
+  // The predicted time has the traffic of parts, which split_saves leaves out.
   if (const Work work = work_of(config); work.partial_bytes > 0) {
     Config rarely = config;
-    rarely.split_saves *= kRarely;
+    rarely.split_saves = kRarely * std::max(config.split_saves, 1);
     if (us(rarely, work_of(rarely)) < us(config, work)) config = rarely;
   }
   const std::int64_t tiles = tiles_of(n);

@@ -22,9 +22,9 @@ namespace sparsekiln::cuda {
                                  std::int64_t n, const Architecture& figures, RowShares& rows);
 
 /// Fills in what follows from the other numbers of a config: in_flight, with which it is predicted to be
-/// fastest, and split_saves, the steps that a worker takes while parts are combined. A gradient of the weight
-/// has neither. `begin`: the smallest n that is computed by the same entry, which has no more batch tiles at
-/// once. `rows`: of the problem's layout.
+/// fastest, and split_saves, the steps that a worker takes while parts are combined, or four times as many. A
+/// gradient of the weight has neither. `begin`: the smallest n that is computed by the same entry, which has
+/// no more batch tiles at once. `rows`: of the problem's layout.
 [[nodiscard]] Config with_derived(const Spmm& problem, const Target& target, Config config, std::int64_t n,
                                   std::int64_t begin, const Architecture& figures, RowShares& rows);
 [[nodiscard]] inline Config with_derived(const Sddmm&, const Target&, const Config& config, std::int64_t,

@@ -22,7 +22,7 @@ class Pricing {
   Pricing& operator=(const Pricing&) = delete;
 
   /// One launch of a batch of n. For configs that validate; about a microsecond a call, or where rows are put
-  /// together the time that a schedule takes, once for each that differs.
+  /// together the time that schedules take: of their steps once for each way to put rows together.
   [[nodiscard]] Prediction of(const Config& config, std::int64_t n);
 
   /// The config with what follows from its other numbers, for CUDA targets: see cuda::with_derived. For the

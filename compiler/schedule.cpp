@@ -292,7 +292,7 @@ void name_blocks_of_weight(const Spmm& problem, Schedule& schedule) {
 
 /// Shares become items, with the beginnings from add_steps. Parts of a cluster occur in ascending order,
 /// since split positions ascend with the worker.
-void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::int32_t>& first_steps) {
+void add_items(Schedule& schedule, const Shares& shares, std::span<const std::int32_t> first_steps) {
   std::vector<std::int32_t> parts(first_steps.size() - 1, 0);
   schedule.worker_begin.push_back(0);
   for (const auto& stretches : shares) {
@@ -318,6 +318,14 @@ void add_items(Schedule& schedule, const Shares& shares, const std::vector<std::
     item.parts = parts[cluster];
     std::tie(item.partial, item.counter) = slots[cluster];
   }
+}
+
+Schedule without_items(const Config& config) {
+  Schedule schedule;
+  schedule.rows = config.rows;
+  schedule.merge = config.merge;
+  schedule.cluster_rows = config.cluster_rows;
+  return schedule;
 }
 
 void validate(const Spmm& problem, const Config& config) {
@@ -381,39 +389,31 @@ ScheduleFigures figures(const Schedule& schedule) {
 
 StepLists list_steps(const Spmm& problem, const Config& config) {
   validate(problem, config);
-  StepLists lists;
-  Schedule& schedule = lists.schedule;
-  schedule.rows = config.rows;
-  schedule.merge = config.merge;
-  schedule.cluster_rows = config.cluster_rows;
+  Schedule schedule = without_items(config);
   schedule.row_of_place = place_rows(problem.layout, config.rows * config.cluster_rows, config.merge);
-  lists.begins = add_steps(problem.layout, schedule);
+  std::vector<std::int32_t> begins = add_steps(problem.layout, schedule);
   if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
-  return lists;
+  return {std::move(schedule.row_of_place), std::move(schedule.steps), std::move(begins)};
 }
 
-Schedule share_out(const StepLists& lists, const Spmm& problem, const Target& target, const Config& config,
-                   std::int64_t n) {
-  const std::vector<std::int32_t>& begins = lists.begins;
+Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, const Target& target,
+                   const Config& config, std::int64_t n) {
   const auto size = static_cast<std::size_t>(config.cluster_rows);
   std::vector<std::int32_t> lengths((begins.size() - 1) / size);
   for (std::size_t team = 0; team < lengths.size(); ++team)
     lengths[team] = begins[team * size + 1] - begins[team * size];
   const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
   const Shares of_teams = share(Lengths(std::move(lengths)), teams, config.split_saves);
-  Schedule schedule;
-  schedule.rows = config.rows;
-  schedule.merge = config.merge;
-  schedule.cluster_rows = config.cluster_rows;
+  Schedule schedule = without_items(config);
   add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
   return schedule;
 }
 
 Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
   StepLists lists = list_steps(problem, config);
-  Schedule schedule = share_out(lists, problem, target, config, n);
-  schedule.row_of_place = std::move(lists.schedule.row_of_place);
-  schedule.steps = std::move(lists.schedule.steps);
+  Schedule schedule = share_out(lists.begins, problem, target, config, n);
+  schedule.row_of_place = std::move(lists.row_of_place);
+  schedule.steps = std::move(lists.steps);
   for (const Item& item : schedule.items)
     if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
   return schedule;

@@ -153,14 +153,16 @@ struct ScheduleFigures {
 /// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge and
 /// cluster_rows.
 struct StepLists {
-  Schedule schedule;                 ///< without items
-  std::vector<std::int32_t> begins;  ///< of the clusters among the steps, and the end
+  std::vector<std::int32_t> row_of_place;  ///< as Schedule has it
+  std::vector<Step> steps;                 ///< kSameInput as if no cluster were split
+  std::vector<std::int32_t> begins;        ///< of the clusters among the steps, and the end
 };
-/// The part of make_schedule that takes longest.
+/// The part of make_schedule that takes longest, and that throws.
 [[nodiscard]] StepLists list_steps(const Spmm& problem, const Config& config);
-/// The rest of it: a schedule's items, their workers, partials and counters, without rows and steps.
-[[nodiscard]] Schedule share_out(const StepLists& lists, const Spmm& problem, const Target& target,
-                                 const Config& config, std::int64_t n);
+/// The rest of it, a schedule without rows and steps: the items of the clusters that list_steps lists for the
+/// same problem and for a config with the same rows, merge and cluster_rows.
+[[nodiscard]] Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem,
+                                 const Target& target, const Config& config, std::int64_t n);
 
 /// One schedule for each range of a plan, each for its scheduled_n.
 [[nodiscard]] std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target,

@@ -143,8 +143,8 @@ struct DirectColumns {
 /// So a load of small blocks reads whole lines of W, and of x where it is in panels. The 16 bytes that a lane
 /// has of a row and a chunk are its own fragments, as long as both operands take their k's in this order.
 ///
-/// Where W is read by columns, rows of its blocks are k's (DirectColumns). Where x is multiplied by a
-/// derivative, what that is of is loaded as x is.
+/// Where W is read by columns, rows of its blocks are k's (DirectColumns). Where x is multiplied by the
+/// derivative at z, z is loaded as x is.
 /// Where an item has too few blocks to fill its last chunk, both operands are zeros; so are what a block has
 /// beyond the features of x, and rows of x that have no batch row.
 template <class Config>
@@ -196,7 +196,8 @@ struct DirectOperands {
     enum : int { kStepWeights = DirectOperands::kStepWeights };
     DirectOperands& all;
     __device__ __forceinline__ void acquire(bool) {
-      if constexpr (kDerives) all.template derive<kWhich>();
+      if constexpr (kDerives)
+        if (!skipped()) all.template derive<kWhich>();
       if constexpr (kGates) all.template scale<kWhich>();
       if constexpr (Config::by_columns) all.w[kWhich].transpose();
     }

@@ -40,7 +40,8 @@ std::int32_t sums_of(const Spmm& problem, const Config& config) {
   return warp_outputs(problem, config) * config.tile_n / 32;
 }
 
-/// Words of operands that a thread holds: of x, of what it is multiplied by the derivative at, and of W.
+/// Words of operands that a thread holds: of x, of z where dy is multiplied by the derivative there, and of
+/// W.
 std::int32_t words_of(const Spmm& problem, const Config& config) {
   const std::int32_t rows = config.tile_n * (problem.derivative == Activation::none ? 1 : 2);
   return config.stages * (rows + warp_outputs(problem, config)) / 2;

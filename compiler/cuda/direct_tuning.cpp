@@ -75,8 +75,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
   if (config.warps * config.split < kLeastWarps)
     return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
-  if (config.panels != 0 && problem.derivative != Activation::none)
-    return "panels are of x alone, not of what it is multiplied by the derivative at";
+  if (config.panels != 0 && problem.derivative != Activation::none) return "panels hold x, not z";
   if (config.panels != 0 && problem.correlation) return "panels are of the batch rows of a linear layer";
   if (config.panels != 0 && warp_chunk(problem, config).blocks == 1)
     return "a block has 64 bytes of a row of x: it needs no panel";
@@ -109,7 +108,7 @@ const SpmmTuning kSpmmDirectTuning{{.variant = Variant::direct,
                                     .default_axes = kAxes,
                                     .most_batch = 128},
                                    loop_costs,
-                                   has_registers,
+                                   nullptr,  // direct_fits has counted registers
                                    true};
 
 }  // namespace sparsekiln::cuda

@@ -317,7 +317,7 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.panels != 0 && problem.correlation)
     refuse("panels are of the batch rows of a linear layer; panels=0 would work");
   if (config.panels != 0 && problem.derivative != Activation::none)
-    refuse("panels are of x alone, not of what it is multiplied by the derivative at; panels=0 would work");
+    refuse("panels hold x, not z; panels=0 would work");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();

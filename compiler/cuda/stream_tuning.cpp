@@ -44,6 +44,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
 
 const char* rejection(const Spmm& problem, const Target& target, const Config& config) {
   if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
+  if (problem.epilogue.lstm) return "what registers the cells of an LSTM take beside a ring is not known";
   if (!stream_fits(problem, target, config)) return "a CTA has neither the registers nor the shared memory";
   return nullptr;
 }

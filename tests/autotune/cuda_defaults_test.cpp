@@ -69,11 +69,13 @@ TEST_CASE(
     problem.operation = Operation::grad_input;  // which stream does not compute
     CHECK(default_config(problem, kH100, 1).variant == Variant::direct);
     problem.derivative = Activation::gelu;
-    CHECK(default_config(problem, kH100, 1).variant == Variant::direct);
+    for (const std::int64_t n : {1, 32, 64})
+      CHECK(default_config(problem, kH100, n).variant == Variant::direct);
   }
 }
 
-TEST_CASE("small batches of pairs, gates, partial edge blocks and 8-bit types go through registers, too") {
+TEST_CASE(
+    "small batches of pairs, cells, gates, partial edge blocks and 8-bit types go through registers, too") {
   const auto variant = [](const auto& change) {
     Problem problem = half_problem({32, 32}, 0.5);
     change(problem);
@@ -82,6 +84,7 @@ TEST_CASE("small batches of pairs, gates, partial edge blocks and 8-bit types go
   CHECK(variant([](Problem& one) { one.epilogue = {.activation = Activation::silu, .glu = true}; }) ==
         Variant::direct);
   CHECK(variant([](Problem& one) { one.gates = true; }) == Variant::direct);
+  CHECK(variant([](Problem& one) { one.epilogue = {.lstm = true}; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 8; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 3; }) == Variant::mma);
   CHECK(variant([](Problem& one) {
@@ -134,7 +137,8 @@ std::optional<Config> better_of_equals(const Problem& problem, std::int64_t n, c
     if (!check.refusal(config).empty()) continue;
     const LoopCosts costs = loop_costs(product, kH100, config);
     if (config.split > resident_ctas(kH100, costs.threads, costs.shared_bytes)) continue;
-    if (!has_registers(product, kH100, config, costs)) continue;
+    const auto keeps = family(config)->keeps_costs;
+    if (keeps != nullptr && !keeps(product, kH100, config, costs)) continue;
     const Prediction other = predict(problem, kH100, config, n);
     least = std::min(least, other.us);
     if (by_structure && config.variant != chosen.variant) continue;

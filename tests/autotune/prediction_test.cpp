@@ -321,6 +321,41 @@ TEST_CASE("an estimate of clustered or merged rows of a small layout is what the
     }
 }
 
+TEST_CASE("what schedules have in common is listed once, and each is counted as it would be made") {
+  const Spmm problem = layer(0.2);
+  const Target target = Target::parse("h100");
+  cuda::RowShares rows(problem.layout);
+  int amid_a_column = 0;
+  for (const std::string text : kPutTogether)
+    for (const char* const more : {"", "split=2", "split=4 split_saves=1", "split=2 split_saves=30"}) {
+      const Config config = parse_config(fmt::format("{} {}", text, more));
+      CAPTURE(to_string(config));
+      const Schedule schedule = make_schedule(problem, target, config, 256);
+      const StepLists lists = list_steps(problem, config);
+      for (const Item& item : schedule.items)
+        if (item.steps > 0)
+          amid_a_column += (lists.steps[static_cast<std::size_t>(item.first_step)].flags & kSameInput) != 0;
+      const auto costs = cuda::loop_costs(problem, target, config);
+      check_same(cuda::estimate(problem, target, config, costs, 256, rows),
+                 cuda::work_of(problem, target, config, schedule, 256));
+    }
+  for (const int cluster_rows : {1, 2}) {
+    Problem wide = layer(0.2);
+    wide.block = {64, 64};
+    const Spmm large(wide);
+    cuda::RowShares shared(large.layout);
+    for (const int split : {1, 2}) {
+      const Config config = parse_config(fmt::format(
+          "wgmma tile_n=128 warps=12 stages=3 rows=2 cluster_rows={} split={}", cluster_rows, split));
+      CAPTURE(to_string(config));
+      const auto costs = cuda::loop_costs(large, target, config);
+      check_same(cuda::estimate(large, target, config, costs, 256, shared),
+                 cuda::work_of(large, target, config, make_schedule(large, target, config, 256), 256));
+    }
+  }
+  CHECK(amid_a_column > 0);
+}
+
 TEST_CASE(
     "an estimate of clustered or merged rows of a large random layout, none split, comes within 15 % of its "
     "schedule") {

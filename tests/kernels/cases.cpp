@@ -157,7 +157,8 @@ bool is_of_gradients(const Epilogue& epilogue, bool derivative) {
   return epilogue == Epilogue{.scale = epilogue.scale};
 }
 
-/// Each alone, and together. The first five are those that kernels for small batches have.
+/// Each alone, and together. The first three are those of `stream`, the first five and derivatives those of
+/// `direct`.
 std::vector<Loads> all_loads() {
   return {{},
           {.cut_in = 8, .cut_out = 5},

@@ -77,7 +77,10 @@ TEST_CASE(
   other_problem.operation = Operation::grad_input;
   CHECK(refusal(other_problem, config).empty());
   other_problem.derivative = Activation::relu;
-  CHECK(refusal(other_problem, config).find("variant mma would work") != std::string::npos);
+  CHECK(refusal(other_problem, config).empty());
+  other = config;
+  other.panels = 1;
+  CHECK(refusal(other_problem, other).find("panels=0 would work") != std::string::npos);
   other_problem = mma_problem({32, 32}, 8, kHalf);
   other_problem.cut_in_features = other_problem.in_features() - 8;
   CHECK(refusal(other_problem, config).empty());
@@ -207,10 +210,21 @@ TEST_CASE(
     check(side, {DType::e4m3, DType::bf16}, [](Problem&) {});
     for (const Activation activation :
          {Activation::relu, Activation::gelu, Activation::silu, Activation::mish})
-      check(side, kHalf, [=](Problem& problem) {
-        problem.operation = Operation::grad_input;
-        problem.derivative = activation;
-      });
+      for (const Types& types : {kHalf, kTf32})
+        check(side, types, [=](Problem& problem) {
+          problem.operation = Operation::grad_input;
+          problem.derivative = activation;
+        });
+    check(side, kBrain, [](Problem& problem) {
+      problem.operation = Operation::grad_input;
+      problem.derivative = Activation::gelu;
+      problem.gates = true;
+      problem.cut_out_features = problem.out_features() - 8;
+    });
+    check(side, kBrain, [](Problem& problem) {
+      problem.operation = Operation::grad_input;
+      problem.epilogue = {.residual = true, .lstm = true};
+    });
   }
 }
 
