@@ -222,14 +222,8 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
   const std::array key{config.rows, config.merge, config.cluster_rows};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  Listed listed{std::move(lists.begins), {}};
-  for (const Step& step : lists.steps) {
-    listed.same_input.push_back((step.flags & kSameInput) != 0);
-    listed.loads += !listed.same_input.back();
-    listed.without_blocks += std::all_of(step.block.begin(), step.block.begin() + config.merge,
-                                         [](std::int32_t block) { return block < 0; });
-  }
-  listed.loads /= config.cluster_rows;
+  Listed listed{std::move(lists.begins), {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  for (const Step& step : lists.steps) listed.same_input.push_back((step.flags & kSameInput) != 0);
   return lists_.emplace(key, std::move(listed)).first->second;
 }
 
@@ -243,12 +237,12 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   const Listed& of_clusters = listed(problem, config);
   const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
   Counts counts = counts_of(shared, chunk);
-  counts.without_blocks = chunks_of(of_clusters.without_blocks, chunk);
+  counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   const auto loads_again = [&](const Item& item) {
     return item.steps > 0 && of_clusters.same_input[static_cast<std::size_t>(item.first_step)];
   };
-  counts.loads = of_clusters.loads +
+  counts.loads = of_clusters.figures.loads +
                  std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
   return schedules_.emplace(key, counts).first->second;
 }

@@ -74,8 +74,7 @@ class RowShares {
   struct Listed {
     std::vector<std::int32_t> begins;  ///< as StepLists has it
     std::vector<bool> same_input;      ///< of each step
-    std::int64_t loads = 0;            ///< of the steps that are not, once for a team
-    std::int64_t without_blocks = 0;   ///< steps
+    ScheduleFigures figures;           ///< of the steps
   };
   [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
   [[nodiscard]] double contiguous(std::int64_t workers) const;

@@ -24,8 +24,6 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Configs whose times differ by less are equally fast, for all that the model knows; and those of families
-/// that it knows by their structure.
 /// Configs whose times differ by less are equally fast, for all that the model knows.
 constexpr double kEquallyFast = 1.01;
 /// The same within a family that it knows by its structure.

@@ -74,6 +74,7 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
     Config other = config;
     other.in_flight = in_even_rounds(config, tiles, wanted);
     if (tiles_at_once(problem, other, n) % config.cluster != 0) other.cluster = 1;
+    // Costs do not depend on in_flight, but on whether there is a cluster.
     const double expected = other.cluster == config.cluster
                                 ? us(other, work_of(other))
                                 : predict(problem, target, other, n, figures, rows).us;

@@ -320,6 +320,7 @@ void add_items(Schedule& schedule, const Shares& shares, std::span<const std::in
   }
 }
 
+/// A schedule as a config puts rows together, and nothing else yet.
 Schedule without_items(const Config& config) {
   Schedule schedule;
   schedule.rows = config.rows;
@@ -364,20 +365,25 @@ std::int64_t Schedule::cost(std::int32_t worker) const {
   return sum;
 }
 
-ScheduleFigures figures(const Schedule& schedule) {
+ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge, std::int32_t cluster_rows) {
   ScheduleFigures result;
-  result.steps = static_cast<std::int64_t>(schedule.steps.size());
-  for (const Step& step : schedule.steps) {
+  result.steps = static_cast<std::int64_t>(steps.size());
+  for (const Step& step : steps) {
     result.loads += (step.flags & kSameInput) == 0;
-    const auto present = std::count_if(step.block.begin(), step.block.begin() + schedule.merge,
+    const auto present = std::count_if(step.block.begin(), step.block.begin() + merge,
                                        [](std::int32_t block) { return block >= 0; });
     result.one_row_loads += present;
     if (present > 0)
-      result.filled += schedule.merge - present;
+      result.filled += merge - present;
     else
       ++result.without_blocks;
   }
-  result.loads /= schedule.cluster_rows;
+  result.loads /= cluster_rows;
+  return result;
+}
+
+ScheduleFigures figures(const Schedule& schedule) {
+  ScheduleFigures result = figures(schedule.steps, schedule.merge, schedule.cluster_rows);
   std::int64_t total = 0;
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     total += schedule.cost(worker);

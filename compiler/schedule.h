@@ -118,6 +118,9 @@ struct ScheduleFigures {
   }
 };
 [[nodiscard]] ScheduleFigures figures(const Schedule& schedule);
+/// The figures of steps alone: those of workers are 0.
+[[nodiscard]] ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge,
+                                      std::int32_t cluster_rows);
 
 /// No schedule of this layout over at most `workers` CTAs has more items. It is derived from the layout's
 /// size alone.
