@@ -98,6 +98,17 @@ Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std:
   return shares;
 }
 
+/// Counts::loads of clusters that are not split, for lines of several columns.
+std::int64_t lines_of(const StepLists& lists, std::int32_t columns) {
+  std::int64_t lines = 0;
+  for (std::size_t cluster = 0; cluster + 1 < lists.begins.size(); ++cluster) {
+    const auto begin = static_cast<std::size_t>(lists.begins[cluster]);
+    const auto end = static_cast<std::size_t>(lists.begins[cluster + 1]);
+    lines += count_lines(std::span(lists.steps).subspan(begin, end - begin), columns);
+  }
+  return lines;
+}
+
 /// The share of all columns that any row of a cluster needs, where the columns of its `size` rows are drawn
 /// at random. Clustering does better where rows are alike.
 double united(double density, std::int32_t size) { return 1 - std::pow(1 - density, size); }
@@ -126,10 +137,11 @@ Steps expected_steps(const Layout& layout, const Config& config) {
   return steps;
 }
 
-double expected_loads(const Layout& layout, const Config& config, const Steps& steps) {
+double expected_loads(const Layout& layout, const Config& config, const Steps& steps, ChunkShape chunk) {
   if (config.rows == 1) return steps.steps;
-  const double columns = layout.cols() * united(layout.statistics().density, config.rows * config.merge);
-  return std::min(steps.steps, steps.clusters * columns);
+  const double lines = static_cast<double>(quotient_up(layout.cols(), chunk.columns)) *
+                       united(layout.statistics().density, config.rows * config.merge * chunk.columns);
+  return std::min(steps.steps, steps.clusters * lines);
 }
 
 }  // namespace
@@ -218,23 +230,33 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
   return parts;
 }
 
-const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config) {
-  const std::array key{config.rows, config.merge, config.cluster_rows};
+const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config, std::int32_t columns) {
+  const std::array key{config.rows, config.merge, config.cluster_rows, columns,
+                       std::int32_t{searches_clusters(config)}};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  Listed listed{std::move(lists.begins), {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  Listed listed{{}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  listed.loads = columns == 1 ? listed.figures.loads : lines_of(lists, columns);
+  listed.begins = std::move(lists.begins);
   for (const Step& step : lists.steps) listed.same_input.push_back((step.flags & kSameInput) != 0);
   return lists_.emplace(key, std::move(listed)).first->second;
 }
 
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
                                    ChunkShape chunk, std::int64_t n) {
-  const std::array key{
-      config.rows,        config.merge, config.cluster_rows, most_workers(problem, target, config, n),
-      config.split_saves, chunk.blocks, chunk.parts,         chunk.weights,
-      chunk.shares};
+  const std::array key{config.rows,
+                       config.merge,
+                       config.cluster_rows,
+                       most_workers(problem, target, config, n),
+                       steps_worth_a_cut(config) == kNeverCut ? -1 : config.split_saves,
+                       chunk.blocks,
+                       chunk.parts,
+                       chunk.weights,
+                       chunk.shares,
+                       chunk.columns,
+                       std::int32_t{searches_clusters(config)}};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
-  const Listed& of_clusters = listed(problem, config);
+  const Listed& of_clusters = listed(problem, config, chunk.columns);
   const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
   Counts counts = counts_of(shared, chunk);
   counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
@@ -242,7 +264,7 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   const auto loads_again = [&](const Item& item) {
     return item.steps > 0 && of_clusters.same_input[static_cast<std::size_t>(item.first_step)];
   };
-  counts.loads = of_clusters.figures.loads +
+  counts.loads = of_clusters.loads +
                  std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
   return schedules_.emplace(key, counts).first->second;
 }
@@ -256,6 +278,11 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   counts.counters = schedule.counters;
   counts.clusters = counts.items - counts.partials + counts.counters;
   counts.loads = found.loads;
+  if (chunk.columns > 1 && !schedule.steps.empty()) {
+    counts.loads = 0;
+    for (const Item& item : schedule.items)
+      counts.loads += count_lines(schedule.steps_of(item), chunk.columns);
+  }
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
   counts.largest = found.balance();
@@ -271,11 +298,11 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   const std::int64_t workers = most_workers(problem, target, config, n);
   const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
-  const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, config.split_saves);
+  const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, steps_worth_a_cut(config));
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
-  counts.loads = rounded(expected_loads(layout, config, steps));
+  counts.loads = rounded(expected_loads(layout, config, steps, chunk));
   counts.largest = shares.largest;
   if (!known) {
     counts.items = counts.clusters + rounded(shares.splits);

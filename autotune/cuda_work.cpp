@@ -146,7 +146,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
   // Panels have all rows of a tile.
   const std::int64_t loaded_rows = config.panels != 0 ? tiles * config.tile_n : rows;
-  const std::int64_t x = counts.loads * loaded_rows * problem.in_features() / columns * element * activations;
+  const std::int64_t x = counts.loads * costs.shape.columns * loaded_rows * problem.in_features() / columns *
+                         element * activations;
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
@@ -179,13 +180,14 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.memory_bytes = weight + gates + bias + edges + y + tables + once;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
-  work.piece_bytes = config.variant == Variant::wgmma ? 0 : problem.block.in * element;
+  work.piece_bytes = costs.copies_lines ? 0 : problem.block.in * element;
   if (config.panels != 0) work.piece_bytes *= config.tile_n;
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.partial_bytes = tiles * counts.partials * 2 * part;
   work.items = tiles * counts.items;
-  work.item_bytes = std::int64_t{config.rows} * config.merge * problem.block.out * config.tile_n *
-                    bytes_of(problem.out_dtype);
+  // Where tiles have chunks of their own, each is written while the others go on.
+  work.item_bytes = std::int64_t{costs.shape.of_tiles ? 1 : config.rows} * config.merge * problem.block.out *
+                    config.tile_n * bytes_of(problem.out_dtype);
   work.rounds = std::max<std::int64_t>(quotient_up(tiles, at_once), 1);
   work.products = computed * multiplied * costs.chunk_products;
   work.products_in_time = computed * counts.chunks * costs.chunk_products;
@@ -202,7 +204,9 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Where tiles come in rounds, a CTA has one of each; of the last round some have none.
   work.largest = counts.largest * static_cast<double>(quotient_up(tiles, at_once) * at_once) /
                  static_cast<double>(std::max<std::int64_t>(tiles, 1));
-  work.longest_chunks = count(work.chunks) / count(work.ctas) * work.largest;
+  // Tiles that have chunks of their own go through those of a line at the same time.
+  work.longest_chunks =
+      count(costs.shape.of_tiles ? computed * loads : work.chunks) / count(work.ctas) * work.largest;
   add(work, transpositions_of(problem, n));
   if (config.panels != 0) add_panels(work, problem, config, n);
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);

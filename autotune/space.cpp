@@ -169,6 +169,7 @@ template <class Computed>
 const char* rejection(const FamilyTuning<Computed>& tuning, const Computed& computed, const Case& one) {
   if (const char* const reason = broken(kBeforeFamily, one)) return reason;
   if (one.n > tuning.most_batch) return "its variant is for smaller batches";
+  if (one.n < tuning.least_batch) return "its variant is for larger batches";
   if (const char* const reason = tuning.rejection(computed, one.target, one.config)) return reason;
   return broken(kAfterFamily, one);
 }

@@ -8,6 +8,8 @@
 #include <span>
 #include <utility>
 
+#include "compiler/cluster_search.h"
+
 namespace sparsekiln {
 namespace {
 
@@ -290,16 +292,7 @@ std::vector<std::int32_t> in_order_of_columns(const RowSets& sets, const std::ve
 
 }  // namespace
 
-RowSets RowSets::of(const Layout& layout) {
-  RowSets sets;
-  sets.columns = layout.cols();
-  sets.begin.assign(layout.crow().begin(), layout.crow().end());
-  if (sets.begin.empty()) sets.begin.push_back(0);
-  sets.cols.assign(layout.col().begin(), layout.col().end());
-  return sets;
-}
-
-std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size) {
+std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size, bool searches) {
   std::vector<std::int32_t> as_they_are(static_cast<std::size_t>(sets.rows()));
   std::iota(as_they_are.begin(), as_they_are.end(), 0);
   if (size <= 1) return as_they_are;
@@ -309,7 +302,8 @@ std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size) {
     return order;
   };
   as_they_are = filled(std::move(as_they_are));
-  const std::vector<std::int32_t> found = filled(Agglomeration(sets).run(size));
+  std::vector<std::int32_t> found = filled(Agglomeration(sets).run(size));
+  if (searches) search_clusters(sets, found, size);
   const std::vector<Needed> needed = needed_by(sets, found, size);
   const bool better = loads(needed) < loads(needed_by(sets, as_they_are, size));
   return better ? in_order_of_columns(sets, needed, found, size) : as_they_are;

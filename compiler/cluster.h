@@ -3,23 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <sparsekiln/layout.h>
+#include "compiler/row_sets.h"
 
 namespace sparsekiln {
-
-/// Rows of blocks, each with the columns that it needs in ascending order: a layout, or one whose rows have
-/// been merged. Row r needs cols[begin[r]] … cols[begin[r + 1]).
-struct RowSets {
-  std::int32_t columns = 0;  ///< all columns are below
-  std::vector<std::int32_t> begin{0};
-  std::vector<std::int32_t> cols;
-
-  [[nodiscard]] std::int32_t rows() const { return static_cast<std::int32_t>(begin.size()) - 1; }
-  [[nodiscard]] static RowSets of(const Layout& layout);
-};
-
-/// A place of a cluster without a row.
-inline constexpr std::int32_t kNoRow = -1;
 
 /// Puts rows that share columns into clusters of `size`, so that the number of columns that any of their rows
 /// needs, summed over the clusters, is small. Returns the row at each place, cluster by cluster, in ascending
@@ -32,8 +18,10 @@ inline constexpr std::int32_t kNoRow = -1;
 /// of their columns: clusters that are computed at the same time then read neighboring columns, which are in
 /// L2. If rows in their own order do as well, that order is kept. The result is deterministic. It takes about
 /// O(sum of the squares of the columns' lengths): the rows of long columns are counted several at once, and
-/// beyond a bound only the shorter columns are used.
-[[nodiscard]] std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size);
+/// beyond a bound only the shorter columns are used. `searches`: it is then bettered by exchanges
+/// (cluster_search.h).
+[[nodiscard]] std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size,
+                                                   bool searches = false);
 
 /// The columns that each cluster of an order from group_rows needs.
 [[nodiscard]] RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::int32_t size);

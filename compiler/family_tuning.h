@@ -53,6 +53,7 @@ struct FamilyTuning {
   SearchAxes default_axes = {};
   /// Entries of the largest batch that its kernels are worth a try for.
   std::int64_t most_batch = std::numeric_limits<std::int64_t>::max();
+  std::int64_t least_batch = 0;  ///< and of the smallest
 };
 
 /// For families that reject nothing.

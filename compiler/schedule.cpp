@@ -114,7 +114,7 @@ Shares split_evenly(const Lengths& lengths, std::int32_t workers) {
   return shares;
 }
 
-/// `saves`: Config::split_saves.
+/// `saves`: of steps_worth_a_cut.
 Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
   if (lengths.total() == 0) return Shares(1);
   // At most 5 %, or so many steps, above the mean.
@@ -133,10 +133,12 @@ Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
 }
 
 /// Block rows to places: tiles of merged rows first, then clusters of tiles.
-std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, std::int32_t merge) {
+std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, std::int32_t merge,
+                                     bool searches) {
   const RowSets sets = RowSets::of(layout);
   const std::vector<std::int32_t> merged = group_rows(sets, merge);
-  const std::vector<std::int32_t> tiles = group_rows(merge == 1 ? sets : unite(sets, merged, merge), rows);
+  const std::vector<std::int32_t> tiles =
+      group_rows(merge == 1 ? sets : unite(sets, merged, merge), rows, searches);
   std::vector<std::int32_t> places;
   places.reserve(tiles.size() * static_cast<std::size_t>(merge));
   for (const std::int32_t tile : tiles)
@@ -393,10 +395,19 @@ ScheduleFigures figures(const Schedule& schedule) {
   return result;
 }
 
+std::int64_t count_lines(std::span<const Step> steps, std::int32_t columns) {
+  std::int64_t lines = 0;
+  std::int32_t before = -1;
+  for (const Step& step : steps)
+    if (const std::int32_t line = step.input() / columns; std::exchange(before, line) != line) ++lines;
+  return lines;
+}
+
 StepLists list_steps(const Spmm& problem, const Config& config) {
   validate(problem, config);
   Schedule schedule = without_items(config);
-  schedule.row_of_place = place_rows(problem.layout, config.rows * config.cluster_rows, config.merge);
+  schedule.row_of_place =
+      place_rows(problem.layout, config.rows * config.cluster_rows, config.merge, searches_clusters(config));
   std::vector<std::int32_t> begins = add_steps(problem.layout, schedule);
   if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
   return {std::move(schedule.row_of_place), std::move(schedule.steps), std::move(begins)};
@@ -409,7 +420,7 @@ Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, co
   for (std::size_t team = 0; team < lengths.size(); ++team)
     lengths[team] = begins[team * size + 1] - begins[team * size];
   const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
-  const Shares of_teams = share(Lengths(std::move(lengths)), teams, config.split_saves);
+  const Shares of_teams = share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config));
   Schedule schedule = without_items(config);
   add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
   return schedule;
@@ -423,6 +434,14 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   for (const Item& item : schedule.items)
     if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
   return schedule;
+}
+
+bool searches_clusters(const Config& config) {
+  return config.variant == Variant::wgmma || config.variant == Variant::wgmma_rows;
+}
+
+std::int64_t steps_worth_a_cut(const Config& config) {
+  return config.variant == Variant::wgmma_rows ? kNeverCut : config.split_saves;
 }
 
 std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {

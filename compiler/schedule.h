@@ -122,6 +122,9 @@ struct ScheduleFigures {
 [[nodiscard]] ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge,
                                       std::int32_t cluster_rows);
 
+/// Lines of so many block columns of x that the steps of an item or a cluster go through.
+[[nodiscard]] std::int64_t count_lines(std::span<const Step> steps, std::int32_t columns);
+
 /// No schedule of this layout over at most `workers` CTAs has more items. It is derived from the layout's
 /// size alone.
 [[nodiscard]] std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers);
@@ -138,6 +141,15 @@ struct ScheduleFigures {
 /// Batch tiles of a batch of `n` that are computed at the same time.
 [[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
+/// Whether it is worth milliseconds that clusters read few tiles of x: for kernels of large batches.
+[[nodiscard]] bool searches_clusters(const Config& config);
+
+/// More steps than any schedule has.
+inline constexpr std::int64_t kNeverCut = std::int64_t{1} << 40;
+/// Steps that splitting clusters must save: Config::split_saves, or kNeverCut where the tiles of an item are
+/// stored one by one, as each has its sums.
+[[nodiscard]] std::int64_t steps_worth_a_cut(const Config& config);
+
 /// No schedule for `n` has more workers, whatever the layout.
 [[nodiscard]] std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config,
                                         std::int64_t n);
@@ -153,8 +165,8 @@ struct ScheduleFigures {
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 
-/// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge and
-/// cluster_rows.
+/// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge,
+/// searches_clusters and cluster_rows.
 struct StepLists {
   std::vector<std::int32_t> row_of_place;  ///< as Schedule has it
   std::vector<Step> steps;                 ///< kSameInput as if no cluster were split

@@ -5,8 +5,8 @@
 #include "ptx_wgmma.cuh"
 
 // A ring of stages in shared memory, and the warpgroups on its two sides: one warp has the copy engine of
-// sm_90 fill stages ahead, and two warpgroups multiply what is in them. Each place of a ring has two
-// barriers:
+// sm_90 fill stages ahead, and two warpgroups, or three, multiply what is in them. Each place of a ring has
+// two barriers:
 //
 //   full    the producer has said how many bytes come, and all of them have arrived
 //   empty   each warp that multiplies has arrived, once its products that read the place are complete
@@ -67,13 +67,15 @@ __device__ __forceinline__ unsigned swizzled_shared() {
   return static_cast<unsigned>(__cvta_generic_to_shared(swizzled_shared_memory));
 }
 
-/// The three warpgroups of a CTA: two that multiply, and after them one that produces.
-struct Warpgroups {
+/// The warpgroups of a CTA: some that multiply, and after them one that produces.
+template <int kMultiplying>
+struct WarpgroupsOf {
   enum : int {
-    kCount = 2,  ///< that multiply
-    kThreads = 128 * kCount,
+    kCount = kMultiplying,
+    kThreads = 128 * kCount,  ///< that multiply
     kWarps = kThreads / 32,
   };
+  static_assert(kCount == 2 || kCount == 3, "registers are shared out for so many");
   /// The number of a thread's warpgroup.
   __device__ static __forceinline__ int own() { return static_cast<int>(threadIdx.x / 128); }
   /// A barrier of the threads that multiply: the producer is ahead.
@@ -82,9 +84,9 @@ struct Warpgroups {
   /// Calls produce() in one warp, and multiply() in all those that multiply.
   template <class Produce, class Multiply>
   __device__ static __forceinline__ void run(Produce produce, Multiply multiply) {
-    // A thread is launched with 168 of the 65536 registers: those that one warpgroup gives back are what two
-    // get.
-    enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
+    // A thread is launched with its share of the 65536 registers, in eights, 168 or 128: those that one
+    // warpgroup gives back are what the others get.
+    enum : int { kProducerRegisters = kCount == 2 ? 40 : 32, kReaderRegisters = kCount == 2 ? 232 : 160 };
     if (threadIdx.x >= kThreads) {
       ptx::release_registers<kProducerRegisters>();
       if (threadIdx.x / 32 == kWarps) produce();
@@ -94,5 +96,7 @@ struct Warpgroups {
     }
   }
 };
+/// Two that multiply.
+using Warpgroups = WarpgroupsOf<2>;
 
 }  // namespace sparsekiln

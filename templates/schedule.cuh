@@ -27,6 +27,8 @@ struct Step {
   __device__ __forceinline__ bool present() const { return (bits >> 29 & 1) == 0; }
   /// Whether the chunk before it, of the same item, has the same tile of x.
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
+  /// Where output tiles have chunks of their own: whether no later chunk of this one has the same line of x.
+  __device__ __forceinline__ bool last_of_tile() const { return bits >> 31 != 0; }
 
   __device__ static __forceinline__ Step absent() { return {1u << 29}; }
 };

@@ -185,6 +185,7 @@ struct SddmmWgmmaTile {
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int v = 0; v < kSums; ++v) sums[v] = 0;
+    pin();
   }
   /// An optimization barrier: nothing reads sums earlier, or writes them later.
   __device__ __forceinline__ void pin() {

@@ -103,6 +103,7 @@ struct WgmmaTile {
 #pragma unroll
     for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
       sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums] = 0;
+    pin();
   }
   /// Distributes sums as `out_of` says: of two tiles of eight outputs, a lane gets four neighbours of one.
   __device__ __forceinline__ void gather() {
@@ -296,15 +297,6 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
     tile.gather();
     finish(table, item, ItemPlace<Config>(table, item), tile, to);
   }
-}
-
-/// A barrier of all threads of a cluster, which may be a CTA.
-template <class Config>
-__device__ __forceinline__ void sync_ctas() {
-  if constexpr (Config::cluster * Config::cluster_rows == 1)
-    __syncthreads();
-  else
-    ptx::sync_cluster();
 }
 
 /// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), cluster_rows (CTAs that

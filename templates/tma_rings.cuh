@@ -41,6 +41,15 @@ struct ClusterPlace {
   }
 };
 
+/// A barrier of all threads of a cluster, which may be a CTA.
+template <class Config>
+__device__ __forceinline__ void sync_ctas() {
+  if constexpr (Config::cluster * Config::cluster_rows == 1)
+    __syncthreads();
+  else
+    ptx::sync_cluster();
+}
+
 /// The rings of a CTA.
 template <class Config>
 struct TmaRings {

@@ -13,12 +13,12 @@ namespace sparsekiln {
 /// Bytes of eight rows of `line_bytes`, within which units of 16 bytes are exchanged.
 __device__ constexpr int swizzled_unit(int line_bytes) { return 8 * line_bytes; }
 
-/// A descriptor of swizzled rows of 128 bytes, or of 64. Eight rows are followed by the next eight; where
-/// rows are not along k, the next kLineBytes of their matrix are `ahead` bytes ahead (PTX ISA,
+/// A descriptor of swizzled rows of 128 bytes, of 64 or of 32. Eight rows are followed by the next eight;
+/// where rows are not along k, the next kLineBytes of their matrix are `ahead` bytes ahead (PTX ISA,
 /// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
 template <int kLineBytes>
 __device__ __forceinline__ unsigned long long swizzled_descriptor(unsigned shared, int ahead = 0) {
-  constexpr unsigned long long kSwizzled = (kLineBytes == 128 ? 1ull : 2ull) << 62;
+  constexpr unsigned long long kSwizzled = (kLineBytes == 128 ? 1ull : kLineBytes == 64 ? 2ull : 3ull) << 62;
   constexpr unsigned long long kUnit = swizzled_unit(kLineBytes);
   return kSwizzled | kUnit / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
 }

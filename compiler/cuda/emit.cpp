@@ -439,7 +439,7 @@ class KernelWriter {
     entry.tensor_maps = of_no_layout(std::move(entry.tensor_maps));
     entry.arguments.push_back(Argument::tables);
     tables_.write(index(), {}, range.config.table, {}, gates());
-    write(range.config, instance, std::move(entry), true);
+    write(range.config, instance, std::move(entry), steps_worth_a_cut(range.config) != kNeverCut);
   }
 
   [[nodiscard]] std::int64_t constant_bytes() const { return tables_.constant_bytes(); }

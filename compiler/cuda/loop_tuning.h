@@ -40,6 +40,8 @@ struct CtaCosts {
   bool chunk_per_warp = false;
   /// Products reach the full rate of the tensor cores, not the share of it that mma.sync has on sm_90.
   bool full_rate = false;
+  /// The copy engine brings operands, in lines that are fetched at once.
+  bool copies_lines = false;
   /// Bytes of a cycle that come from L2 into a multiprocessor.
   double cache_bytes = 60.7;
   std::int32_t product_tiles = 1;  ///< of 16 × 8 sums, that a tensor-core instruction of a warp adds to

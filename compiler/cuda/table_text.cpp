@@ -146,7 +146,7 @@ void TableWriter::write_arrays(const Written& table) {
   text() += "// Steps: bits as sparsekiln::Step reads them, and their block of W.\n";
   arrays.write("steps", tables.steps);
   if (!tables.more_blocks.empty()) arrays.write("more_blocks", tables.more_blocks);
-  text() += "// The chunk after the last one of each item.\n";
+  text() += "// The chunk after the last one of each item, or how many each of its tiles has.\n";
   arrays.write("item_ends", tables.item_ends);
   text() +=
       "// Block rows of the items, where rows of y are scattered times classes, plus the class; -1: none.\n";

@@ -1,6 +1,8 @@
 #include "compiler/cuda/tables.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <span>
 
 #include <fmt/format.h>
@@ -15,14 +17,16 @@ constexpr int kTileBit = 27;
 static_assert(Layout::kMaxExtent <= 1 << kPartBit);  // so every column of a layout has a number here
 constexpr std::uint32_t kAbsent = 1u << 29;
 constexpr std::uint32_t kSameTileOfX = 1u << 30;
+constexpr std::uint32_t kLastOfTile = 1u << 31;
 
 /// Appends the chunks of one item.
 class ItemChunks {
  public:
   ItemChunks(const Schedule& schedule, ChunkShape chunk, Tables& tables)
-      : merge_(schedule.merge), chunk_(chunk), tables_(tables) {}
+      : rows_(schedule.rows), merge_(schedule.merge), chunk_(chunk), tables_(tables) {}
 
   void add(const Item& item, std::span<const Step> steps) {
+    if (chunk_.of_tiles) return add_of_tiles(item, steps);
     const std::size_t first = tables_.steps.size();
     // Those of one column together, part by part: a part of x then serves them all.
     for (std::size_t begin = 0; begin < steps.size();) {
@@ -45,11 +49,31 @@ class ItemChunks {
   }
 
  private:
-  void add_step(const Step& step, std::int32_t tile, std::int32_t part, bool same) {
+  /// Each step names the tile whose chunk it is, and whether another one follows for the same line of x.
+  void add_of_tiles(const Item& item, std::span<const Step> steps) {
+    std::array<std::int32_t, kMostTiles> count{};
+    const auto line_of = [&](std::size_t step) { return steps[step].input() / chunk_.columns; };
+    for (std::size_t begin = 0; begin < steps.size();) {
+      std::size_t end = begin + 1;
+      while (end < steps.size() && line_of(end) == line_of(begin)) ++end;
+      for (std::size_t step = begin; step < end; ++step) {
+        const std::int32_t tile = steps[step].output() - item.tile;
+        const bool last =
+            std::none_of(steps.begin() + static_cast<std::ptrdiff_t>(step) + 1,
+                         steps.begin() + static_cast<std::ptrdiff_t>(end),
+                         [&](const Step& later) { return later.output() == steps[step].output(); });
+        add_step(steps[step], tile, 0, step > begin, last ? kLastOfTile : 0);
+        ++count[static_cast<std::size_t>(tile)];
+      }
+      begin = end;
+    }
+    tables_.item_ends.insert(tables_.item_ends.end(), count.begin(), count.begin() + rows_);
+  }
+  void add_step(const Step& step, std::int32_t tile, std::int32_t part, bool same, std::uint32_t more = 0) {
     tables_.steps.push_back({static_cast<std::uint32_t>(step.input()) |
                                  static_cast<std::uint32_t>(part) << kPartBit |
                                  static_cast<std::uint32_t>(tile) << kTileBit | (same ? kSameTileOfX : 0) |
-                                 (step.present() ? 0 : kAbsent),
+                                 (step.present() ? 0 : kAbsent) | more,
                              step.block[0]});
     tables_.more_blocks.insert(tables_.more_blocks.end(), step.block.begin() + 1,
                                step.block.begin() + merge_);
@@ -60,6 +84,7 @@ class ItemChunks {
     tables_.more_blocks.insert(tables_.more_blocks.end(), static_cast<std::size_t>(merge_ - 1), -1);
   }
 
+  std::int32_t rows_;
   std::int32_t merge_;
   ChunkShape chunk_;
   Tables& tables_;
@@ -127,7 +152,9 @@ std::int64_t table_bound(const Spmm& problem, const Config& config, ChunkShape c
   const std::int64_t items = item_bound(problem.layout, config, workers);
   const std::int64_t steps = (chunk_bound(problem, config, chunk, workers) + 1) * chunk.blocks;
   // Every item may be a part, and every worker that has work has an item.
-  return steps * 4 * (1 + config.merge) + 4 + items * 4 * (2 + std::int64_t{config.rows} * config.merge) +
+  const std::int64_t ends = chunk.of_tiles ? config.rows : 1;
+  return steps * 4 * (1 + config.merge) + 4 +
+         items * 4 * (1 + ends + std::int64_t{config.rows} * config.merge) +
          items * std::int64_t{sizeof(Tables::SplitPart)} +
          (items + 1) * std::int64_t{sizeof(Tables::WorkerBegin)};
 }

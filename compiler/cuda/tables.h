@@ -18,6 +18,10 @@ struct ChunkShape {
   std::int32_t weights = 1;  ///< whose tiles share x, each in a chunk of its own: W and V of a GLU in turn
   /// Warps that go through the same chunk, each with outputs or a weight of its own. Tables have it once.
   std::int32_t shares = 1;
+  /// Block columns of a line of x, which is loaded for all of them together.
+  std::int32_t columns = 1;
+  /// Each output tile of an item goes through its own chunks.
+  bool of_tiles = false;
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;
@@ -48,8 +52,9 @@ struct Tables {
   std::vector<WorkerBegin> worker_begin;  ///< one more than workers
   std::vector<Step> steps;                ///< ChunkShape::blocks for each chunk, and for one more
   std::vector<std::int32_t> more_blocks;  ///< merge - 1 for each step
-  std::vector<std::int32_t>
-      item_ends;  ///< the chunk after each item's last (an item without steps has none); one more entry
+  /// The chunk after each item's last (an item without steps has none); with ChunkShape::of_tiles, how many
+  /// chunks each tile of an item has. One more entry.
+  std::vector<std::int32_t> item_ends;
   std::vector<std::int32_t> rows;    ///< rows × merge block rows for each item; -1: none
   std::vector<std::int32_t> splits;  ///< of each item: its place in `parts`; -1: whole
   std::vector<SplitPart> parts;

@@ -27,7 +27,7 @@ std::int32_t wgmma_operands_of(DType type) {
   return static_cast<std::int32_t>(found - kOperands.begin());
 }
 
-void require_wgmma(const Computation& problem, BlockShape block, const Target& target) {
+void require_wgmma_operands(const Computation& problem, const Target& target) {
   if (problem.ieee())
     refuse(
         "variant wgmma computes f32 with math tf32, not ieee; variant simt, or math tf32 where that "
@@ -35,9 +35,6 @@ void require_wgmma(const Computation& problem, BlockShape block, const Target& t
         "will do, would work");
   require_wgmma(target.compute_capability() == 90,
                 fmt::format("variant wgmma is for sm_90's tensor cores, not for {}", target.arch));
-  require_wgmma(block.out % kLeastBlock == 0 && block.in % kLeastBlock == 0,
-                fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
-                            to_string(block)));
   require_wgmma(!problem.feature_major(),
                 fmt::format("variant wgmma reads batch-major activations, not {}", name(problem.order)));
   require_wgmma(
@@ -46,6 +43,13 @@ void require_wgmma(const Computation& problem, BlockShape block, const Target& t
   require_wgmma(!problem.gates && !problem.gate_gradient && problem.derivative == Activation::none,
                 "variant wgmma has neither gates nor a derivative");
   require_wgmma(!problem.convolution.present(), "variant wgmma computes linear layers, no convolutions");
+}
+
+void require_wgmma(const Computation& problem, BlockShape block, const Target& target) {
+  require_wgmma_operands(problem, target);
+  require_wgmma(block.out % kLeastBlock == 0 && block.in % kLeastBlock == 0,
+                fmt::format("variant wgmma takes blocks whose sides are multiples of {}, not {}", kLeastBlock,
+                            to_string(block)));
 }
 
 }  // namespace sparsekiln::cuda

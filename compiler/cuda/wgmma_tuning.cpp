@@ -18,6 +18,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.registers = 168;  // the mean: 40 of the producer's threads, 232 of the others
   costs.shared_bytes = shape.shared_bytes + kWgmmaStaticShared;
   costs.full_rate = true;
+  costs.copies_lines = true;
   costs.shape = shape.chunk;
   costs.product_tiles = outputs / 8;
   costs.chunk_products = std::int64_t{4} * subtiles * steps;  // of the four warps of a subtile

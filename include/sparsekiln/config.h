@@ -15,6 +15,8 @@ enum class Variant : std::uint8_t {
   vector,  ///< the cpu target's vector units, through LLVM
   wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
   direct,  ///< tensor cores fed from registers, for small batches
+  /// sm_90a: tensor cores fed by the copy engine, whose warpgroups have block rows of their own
+  wgmma_rows,
 };
 struct NamedVariant {
   Variant value;
@@ -23,8 +25,13 @@ struct NamedVariant {
 /// Every variant, in the order of the enumerators: configs are written and read by it, and a stored Binary is
 /// checked against its last row.
 inline constexpr NamedVariant kVariants[] = {
-    {Variant::simt, "simt"},     {Variant::mma, "mma"},     {Variant::stream, "stream"},
-    {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"}, {Variant::direct, "direct"},
+    {Variant::simt, "simt"},
+    {Variant::mma, "mma"},
+    {Variant::stream, "stream"},
+    {Variant::vector, "vector"},
+    {Variant::wgmma, "wgmma"},
+    {Variant::direct, "direct"},
+    {Variant::wgmma_rows, "wgmma_rows"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 

@@ -103,6 +103,16 @@ std::vector<Launch> launches() {
   forward({64, 64}, 100, kHalf, "sm_90:16", "mma tile_n=64 warps=4 stages=3 split=2 table=global");
   forward({32, 32}, 64, kIeee, "sm_90:4", "simt tile_n=64 tile_out=4 warps=4 stages=2 table=global");
   forward({64, 64}, 130, kHalf, "sm_90:4", "wgmma tile_n=128 stages=4 warps=12");
+  const auto of_rows = [&](Operation operation, BlockShape block, std::int64_t n, const char* numbers) {
+    const std::int32_t outputs = operation == Operation::forward ? block.out : block.in;
+    result.push_back({operation, block, n, kHalf, "sm_90:8",
+                      fmt::format("wgmma_rows operand_a=w merge={} {}", 64 / outputs, numbers)});
+  };
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const BlockShape block : {BlockShape{64, 64}, {32, 32}, {16, 16}, {16, 64}, {64, 16}}) {
+      of_rows(operation, block, 256, "tile_n=128 stages=4 warps=12 rows=2");
+      of_rows(operation, block, 700, "tile_n=256 stages=3 warps=16 rows=3 cluster=2");
+    }
   forward({64, 64}, 256, kHalf, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 rows=2 cluster=2");
   forward({64, 128}, 300, kTf32, "sm_90:4", "wgmma tile_n=128 stages=3 warps=12 merge=2");
   forward({128, 64}, 256, {DType::bf16, Math::ieee}, "sm_90:4", "wgmma tile_n=256 stages=3 warps=12");

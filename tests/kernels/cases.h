@@ -9,16 +9,10 @@
 
 #include "tests/kernels/layouts.h"
 #include "tests/kernels/pairwise.h"
+#include "tests/kernels/spaces.h"
 #include "tests/kernels/suite.h"
 
 namespace sparsekiln::test {
-
-/// The inputs of a case's second launch; the first has small integers.
-enum class Beside : std::uint8_t {
-  nothing,  ///< there is no second launch
-  random,
-  planted,  ///< small integers with Inf and NaN
-};
 
 /// One kernel to compile, and how it is run.
 struct Case {

@@ -63,14 +63,30 @@ Config draw_config(Random& random) {
   return config;
 }
 
+Config draw_rows_config(Random& random, std::int32_t outputs) {
+  Config config = draw_config(random);
+  config.variant = Variant::wgmma_rows;
+  config.operand_a = OperandA::w;
+  config.rows = any(random, std::array{2, 3});
+  config.warps = 4 * (config.rows + 1);
+  config.merge = 64 / outputs;
+  config.cluster_rows = 1;
+  return config;
+}
+
 Drawn draw(std::uint64_t seed) {
   Random random(seed);
-  const auto rows = 1 + static_cast<std::int32_t>(random() % 4);
-  const auto cols = 1 + static_cast<std::int32_t>(random() % 5);
+  const bool of_rows = random() % 2 == 0;  // wgmma_rows
+  const std::uint64_t most = of_rows ? 12 : 4;
+  const auto rows = 1 + static_cast<std::int32_t>(random() % most);
+  const auto cols = 1 + static_cast<std::int32_t>(random() % (most + 1));
   const double density = any(random, std::array{0.3, 0.6, 1.0});
   const auto n = any(random, std::array<std::int64_t, 11>{0, 1, 63, 64, 127, 128, 129, 200, 256, 257, 390});
-  const BlockShape block{any(random, std::array{64, 128}), any(random, std::array{64, 128})};
-  const DType dtype = any(random, kTypes);
+  constexpr std::array kSides{64, 128};
+  constexpr std::array kSmallSides{16, 32, 64};
+  const BlockShape block = of_rows ? BlockShape{any(random, kSmallSides), any(random, kSmallSides)}
+                                   : BlockShape{any(random, kSides), any(random, kSides)};
+  const DType dtype = of_rows ? any(random, std::array{DType::f16, DType::bf16}) : any(random, kTypes);
   Options options =
       Suite::current().options(block, Batch(n), {dtype, dtype == DType::f32 ? Math::tf32 : Math::ieee});
   const auto results = element(dtype).results;
@@ -84,7 +100,9 @@ Drawn draw(std::uint64_t seed) {
     options.epilogue.row_scale = size_of(dtype) == 1 && random() % 2 == 0;
   }
   options.overlap_launches = random() % 4 == 0;
-  options.config = draw_config(random);
+  options.config =
+      of_rows ? draw_rows_config(random, options.operation == Operation::forward ? block.out : block.in)
+              : draw_config(random);
   const std::int64_t padding = any(random, std::array{0, 0, 16, 48});
   return {patterns::random(rows, cols, density, seed), options, n, padding};
 }
@@ -112,7 +130,8 @@ std::string run(const Drawn& drawn) {
 
 }  // namespace
 
-TEST_CASE("random problems are computed right by random configs of wgmma" * doctest::test_suite("tables")) {
+TEST_CASE("random problems are computed right by random configs of wgmma and wgmma_rows" *
+          doctest::test_suite("tables")) {
   const Target target = Suite::current().device()->target();
   if (target.kind != Target::Kind::cuda || target.compute_capability() != 90) return;
   const std::size_t wanted = Suite::current().only_pairs() ? 24 : 200;

@@ -275,6 +275,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       if (is(line, "wgmma.mma_async")) {
         add(replaced(line, ", 1, 1;", ", 0, 1;"));
         add(replaced(line, ", 1, 1;", ", 1, 0;"));
+        add(replaced(line, ", 1, 0;", ", 0, 0;"));
       }
       break;
     case Fault::exchange_dropped:

@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -42,8 +43,9 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.batch = 61;
   options.dtype = dtype;
   options.config = parse_config(config);
-  const bool hopper =
-      options.overlap_launches || options.config->panels != 0 || options.config->variant == Variant::wgmma;
+  const Variant variant = options.config->variant;
+  const bool hopper = options.overlap_launches || options.config->panels != 0 || variant == Variant::wgmma ||
+                      variant == Variant::wgmma_rows;
   const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":2";
   options.math = math;
@@ -212,6 +214,30 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose la
   check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 cluster_rows=2 table=attached"),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped, Fault::box_off},
                    4);
+}
+
+TEST_CASE("every fault planted in a kernel whose warpgroups have block rows of their own is found") {
+  const auto subject = [](BlockShape block, const char* numbers, Operation operation = Operation::forward,
+                          Options options = {}) {
+    const std::string config = fmt::format("wgmma_rows operand_a=w {}", numbers);
+    return make_subject(DType::f16, block, config.c_str(), Math::ieee, operation, options);
+  };
+  // Outputs are stored four bytes at a time, by the store that keeps counters as well.
+  std::vector<Fault> faults = faults_of_wgmma({});
+  std::erase(faults, Fault::store_address_off);
+  check_all_caught(subject({64, 64}, "tile_n=128 warps=16 stages=3 rows=3"), faults, 4);
+  // The first sums are of rows that the batch has.
+  check_all_caught(subject({64, 64}, "tile_n=128 warps=12 stages=3 rows=2"), {Fault::exchange_dropped}, 1);
+  // Each line has blocks for both warpgroups: none is given back for one that lacks them.
+  check_all_caught(subject({16, 16}, "tile_n=128 warps=12 stages=3 rows=2 merge=4 cluster=2"),
+                   {Fault::arrivals_off, Fault::multicast_dropped, Fault::expected_bytes_off,
+                    Fault::phase_changed, Fault::box_off, Fault::cluster_left_early},
+                   6);
+  check_all_caught(subject({32, 32}, "tile_n=128 warps=12 stages=2 rows=2 merge=2", Operation::grad_input),
+                   {Fault::transposition_dropped, Fault::box_off}, 3);
+  check_all_caught(subject({64, 64}, "tile_n=128 warps=16 stages=3 rows=3 table=attached", Operation::forward,
+                           {.specialization = Specialization::attached}),
+                   {Fault::arrival_removed, Fault::arrivals_off, Fault::phase_changed, Fault::box_off}, 4);
 }
 
 TEST_CASE("every fault planted in a gradient of the weight by the copy engine and wgmma is found") {

@@ -1,0 +1,399 @@
+#pragma once
+
+#include "output.cuh"
+#include "product.cuh"
+#include "ptx_wgmma.cuh"
+#include "spmm.cuh"
+#include "tma_rings.cuh"
+#include "wgmma_descriptors.cuh"
+#include "wgmma_fragment.cuh"
+
+// SpMM on the tensor cores of sm_90a, accumulated in float32, whose warpgroups have block rows of their own:
+// yᵀ = W · xᵀ, so that 64 outputs are the rows of a product, and batch rows its columns.
+//
+// Those 64 outputs, a tile, are of one block row, or of two or four that are merged: smaller blocks are
+// gathered into tiles of 64. An item has a tile for each of two or three warpgroups that multiply. These share
+// lines of x, which the copy engine brings once for all of them, and take nothing else from one another: each
+// has a ring of blocks of W, and goes through the chunks of its own tile. Another warpgroup produces.
+//
+//   ring of x          │ line │ line │ line │ line │          full, empty: of a line of tile_n batch rows
+//   ring of W, each    │ W │ W │   │ W │ W │   │ W │ W │      full, empty: of the blocks of a tile in a column
+//
+// A warpgroup waits for a block of W first, then for the line that it is multiplied with, and gives back both
+// when its products are complete, before it waits again: it holds no line while it waits for W, which the
+// producer may not bring before the line is free (tests/compiler/cuda/row_rings_test.cpp).
+
+namespace sparsekiln {
+
+/// The rings of a CTA.
+template <class Config>
+struct RowRings {
+  using Element = typename Config::Element;
+  using Groups = WarpgroupsOf<Config::rows>;
+  enum : int {
+    kTileRows = 64,  ///< outputs
+    kLineBytes = Config::line_bytes,
+    kLine = kLineBytes / int{sizeof(Element)},  ///< features
+    kColumns = kLine / Config::block_in,        ///< block columns of a line
+    /// Bytes of a row of a block, along k, or by columns along the outputs.
+    kPieceBytes = (Config::by_columns ? Config::block_out : Config::block_in) * int{sizeof(Element)},
+    kBlockBytes = Config::block_out * Config::block_in * int{sizeof(Element)},
+    kPlacesX = Config::stages,
+    kPlacesW = Config::stages_w,  ///< of a warpgroup
+    kBytesX = Config::tile_n * kLineBytes,
+    kBytesW = Config::merge * kBlockBytes,
+    kReaders = 4,  ///< warps of a warpgroup
+    kCtasW = Config::cluster,
+  };
+  static_assert(Config::merge * Config::block_out == int{kTileRows}, "rows of a product");
+  static_assert((kPlacesW & kPlacesW - 1) == 0 && kPlacesW <= 16, "places that Filled counts");
+
+  const unsigned tiles;  ///< lines of x, then the blocks of each warpgroup
+  const RingBarriers<kPlacesX + Config::rows * kPlacesW> barriers;  ///< the same
+
+  __device__ __forceinline__ RowRings() : tiles(swizzled_shared()) {}
+
+  __device__ __forceinline__ unsigned x(int place) const { return tiles + place * kBytesX; }
+  __device__ __forceinline__ unsigned w(int number) const {
+    return tiles + kPlacesX * kBytesX + number * kBytesW;
+  }
+  /// The number of a warpgroup's place of W.
+  __device__ static __forceinline__ int number_of(int group, int place) { return group * kPlacesW + place; }
+  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
+  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
+  __device__ __forceinline__ unsigned full_w(int number) const { return barriers.full(kPlacesX + number); }
+  __device__ __forceinline__ unsigned empty_w(int number) const { return barriers.empty(kPlacesX + number); }
+
+  /// By one thread, before a barrier of the CTA.
+  __device__ __forceinline__ void make_barriers() const {
+    barriers.make([](int place) { return kReaders * (place < kPlacesX ? int{Config::rows} : int{kCtasW}); });
+  }
+  /// The bits of the Chunk that a place of W is of, written before it is full.
+  __device__ static __forceinline__ unsigned& chunk(int number) {
+    __shared__ unsigned memory[Config::rows * kPlacesW];
+    return memory[number];
+  }
+};
+
+/// What a warpgroup has to know of a chunk.
+struct Chunk {
+  unsigned bits;
+
+  /// `last`: no other chunk of the tile has this line.
+  __device__ static __forceinline__ Chunk of(int place, unsigned parity, int column, bool last) {
+    return {static_cast<unsigned>(place) | parity << 8 | static_cast<unsigned>(column) << 16 |
+            (last ? 1u << 31 : 0)};
+  }
+  __device__ __forceinline__ int place() const { return static_cast<int>(bits & 0xff); }  ///< of x
+  __device__ __forceinline__ unsigned parity() const { return bits >> 8 & 1; }
+  __device__ __forceinline__ int column() const { return static_cast<int>(bits >> 16 & 0xff); }  ///< of the line
+  __device__ __forceinline__ bool last() const { return bits >> 31 != 0; }
+};
+
+/// What a producer knows of warpgroups, in one register: how often the places of W of each were filled, modulo two
+/// rounds of the ring, in a byte; and in the last byte, which of them have blocks for the line that was filled last.
+template <int kPlaces>
+struct Filled {
+  unsigned bits = 0;
+
+  __device__ __forceinline__ int place(int group) const { return of(group) % kPlaces; }
+  __device__ __forceinline__ unsigned parity(int group) const {
+    return static_cast<unsigned>(of(group) / kPlaces);
+  }
+  __device__ __forceinline__ void advance(int group) {
+    const unsigned next = (of(group) + 1) % (2 * kPlaces);
+    bits = (bits & ~(0xffu << 8 * group)) | next << 8 * group | 1u << kUsers + group;
+  }
+  __device__ __forceinline__ int users() const { return __popc(bits >> kUsers); }
+  __device__ __forceinline__ void begin_line() { bits &= (1u << kUsers) - 1; }
+
+ private:
+  enum : int { kUsers = 24 };
+
+  __device__ __forceinline__ int of(int group) const { return static_cast<int>(bits >> 8 * group & 0xff); }
+};
+
+/// Fills the rings: a warp that reads the schedule ahead, and whose threads queue copies.
+template <class Config>
+class RowProducer {
+ public:
+  using Rings = RowRings<Config>;
+
+  __device__ __forceinline__ RowProducer(const Rings& to, const typename Config::Table& tables, int worker)
+      : rings(to), table(tables), begin(tables.worker(worker).chunk), end(tables.worker(worker + 1).chunk) {}
+
+  /// The chunks of the worker for the batch tile whose first row is `first`.
+  __device__ __forceinline__ void load(int first, const TensorMap& map_x, const TensorMap& map_w) {
+    for (Steps steps(table, nullptr, ptx::kept(begin), end); !steps.done(); steps.advance()) {
+      const Step step = steps.step(0);
+      const int block = steps.block(0, lane() % Config::merge);
+      if (!step.same_input()) {
+        x.advance();
+        if (ptx::is_elected()) {
+          if (filled.users() != 0) release_unused();
+          load_x(step, first, map_x);
+        }
+        filled.begin_line();
+      }
+      load_w(step, block, map_w);
+      filled.advance(step.tile());
+    }
+  }
+
+ private:
+  using Steps = WorkerSteps<typename Config::Table, 1, Config::merge, Rings::kPlacesX, false>;
+
+  /// Read each time: kept, it and what follows from it would take registers that are not there.
+  __device__ static __forceinline__ int lane() {
+    int lane;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+    return lane;
+  }
+  /// Gives the line before back for those that have no blocks for it.
+  __device__ __forceinline__ void release_unused() const {
+    const int others = Config::rows - filled.users();
+    const int before = x.place == 0 ? Rings::kPlacesX - 1 : x.place - 1;
+    if (others > 0) ptx::arrive_as(rings.empty_x(before), others * Rings::kReaders);
+  }
+  __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) const {
+    ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
+    ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
+    ptx::copy_box<1>(rings.x(x.place), map, step.column() / Rings::kColumns * Rings::kLine, first,
+                     rings.full_x(x.place));
+  }
+  /// Each of the first lanes copies one of the blocks that are merged.
+  __device__ __forceinline__ void load_w(const Step& step, int block, const TensorMap& map) const {
+    enum : int {
+      kRows = Config::by_columns ? Config::block_in : Config::block_out,  ///< of a block in memory
+      kRowsOfShare = kRows / Rings::kCtasW,
+    };
+    const int group = step.tile();
+    const int number = Rings::number_of(group, filled.place(group));
+    const unsigned full = rings.full_w(number);
+    if (lane() == 0) {
+      ptx::wait_for_phase(rings.empty_w(number), filled.parity(group) ^ 1);
+      Rings::chunk(number) =
+          Chunk::of(x.place, x.parity, step.column() % Rings::kColumns, step.last_of_tile()).bits;
+      ptx::arrive_and_expect(full, Rings::kBytesW);
+    }
+    __syncwarp();
+    if (lane() >= Config::merge) return;
+    // An absent block has number -1: its box is outside of the matrix, and becomes zeros.
+    const ClusterPlace<Config> cta;  // here, since a member would take a register
+    const int first_row = cta.tile() * kRowsOfShare;
+    ptx::copy_box<Rings::kCtasW>(
+        rings.w(number) + lane() * Rings::kBlockBytes + first_row * Rings::kPieceBytes, map, 0,
+        block * kRows + first_row, full, cta.all_with_w());
+  }
+
+  const Rings& rings;
+  const typename Config::Table& table;
+  const int begin;  ///< the chunks of the worker
+  const int end;
+  RingPlace<Rings::kPlacesX> x = RingPlace<Rings::kPlacesX>::before_first();  ///< that was filled last
+  Filled<Rings::kPlacesW> filled;
+};
+
+/// The tile of a warpgroup: 64 outputs and all batch rows of the batch tile.
+template <class Config>
+struct RowTile {
+  using Rings = RowRings<Config>;
+  enum : int {
+    kSums = Config::tile_n / 2,  ///< of a thread
+    kColumns = Config::columns,  ///< of an instruction
+    kParts = Config::tile_n / kColumns,
+    kSumsOfPart = kSums / kParts,
+    kRows = 1,
+    kN = Config::tile_n / 4,
+    kOut = 2,
+    kRun = 2,
+    kHolders = Rings::Groups::kThreads,
+    kSteps = Config::block_in / (32 / int{sizeof(typename Config::Element)}),  ///< instructions of a chunk
+    /// Along k of W; by columns 16 rows, the sides of a swizzled unit being along the outputs.
+    kStepW = Config::by_columns ? 16 * Rings::kPieceBytes / 16 : 2,
+  };
+
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float sums[kParts][kSumsOfPart];
+
+  // A thread has two outputs, eight apart, of each pair of neighbouring batch rows (PTX ISA, "Register
+  // Fragments and Shared Memory Matrix Layouts": D of m64nNk16). Once lanes have exchanged halves, it has two
+  // neighbouring outputs, and the lanes of a batch row have 16.
+  __device__ __forceinline__ int n_of(int j) const { return j / 2 * 8 + lane % 4 * 2 + j % 2; }
+  __device__ __forceinline__ int out_of(int i) const {
+    return static_cast<int>(threadIdx.x / 32 % 4) * 16 + lane / 4 % 2 * 8 + lane / 8 * 2 + i;
+  }
+  __device__ __forceinline__ float& at(int, int j, int i) { return sum(j / 2 * 4 + i * 2 + j % 2); }
+  __device__ __forceinline__ float at(int, int j, int i) const {
+    return const_cast<RowTile*>(this)->sum(j / 2 * 4 + i * 2 + j % 2);
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int v = 0; v < kSums; ++v) sum(v) = 0;
+    pin();
+  }
+  /// An optimization barrier: sums are cleared before the products that follow are begun, and read after them.
+  __device__ __forceinline__ void pin() {
+#pragma unroll
+    for (int v = 0; v < kSums; ++v) ptx::pin(sum(v));
+  }
+  /// Distributes sums as `out_of` says: of two rows of W, a lane gets both of one half.
+  __device__ __forceinline__ void gather() {
+#pragma unroll
+    for (int v = 0; v < kSums; v += 4) {
+      exchange_rows(sum(v), sum(v + 2));
+      exchange_rows(sum(v + 1), sum(v + 3));
+    }
+  }
+
+  using OfX = StepDescriptors<Rings::kLineBytes, kSteps, 2>;
+  using OfW = StepDescriptors<Rings::kPieceBytes, kSteps, kStepW>;
+
+  /// Multiplies a chunk; the products are complete when it returns.
+  __device__ __forceinline__ void multiply(const OfW& w, const OfX (&x)[kParts]) {
+    ptx::begin_products();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int part = 0; part < kParts; ++part)
+        ptx::queue_product<Config::operands, 0, Config::by_columns>(sums[part], w.of[step], x[part].of[step], 1);
+    ptx::commit_products();
+    ptx::wait_products<0>();
+  }
+
+ private:
+  __device__ __forceinline__ float& sum(int v) { return sums[v / kSumsOfPart][v % kSumsOfPart]; }
+  __device__ __forceinline__ void exchange_rows(float& first, float& second) const {
+    const bool keeps_second = lane / 4 % 2 != 0;
+    const float got = ptx::exchanged<4>(keeps_second ? first : second);
+    first = keeps_second ? got : first;
+    second = keeps_second ? second : got;
+  }
+};
+
+/// Where a warp that multiplies is in the rings.
+template <class Config>
+class RowReader {
+ public:
+  using Rings = RowRings<Config>;
+  using Tile = RowTile<Config>;
+
+  __device__ __forceinline__ explicit RowReader(const Rings& from)
+      : rings(from),
+        group(__shfl_sync(0xffffffff, Rings::Groups::own(), 0)),
+        first_x(__shfl_sync(0xffffffff, from.x(0), 0)),
+        first_w(__shfl_sync(0xffffffff, from.w(0), 0)) {}
+
+  /// Waits for the next chunk, multiplies it and gives it back.
+  __device__ __forceinline__ void multiply(Tile& tile) {
+    const int number = Rings::number_of(group, w.place);
+    typename Tile::OfW of_w;
+    of_w.point_at(first_w + number * Rings::kBytesW,
+                  Config::by_columns && Config::merge > 1 ? int{Rings::kBlockBytes} : 0);
+    ptx::wait_for_phase(rings.full_w(number), w.parity);
+    const Chunk chunk{__shfl_sync(0xffffffff, Rings::chunk(number), 0)};
+    typename Tile::OfX of_x[Tile::kParts];
+#pragma unroll
+    for (int part = 0; part < Tile::kParts; ++part)
+      of_x[part].point_at(first_x + chunk.place() * Rings::kBytesX + chunk.column() * kColumnBytes +
+                          part * (Tile::kColumns * Rings::kLineBytes));
+    ptx::wait_for_phase(rings.full_x(chunk.place()), chunk.parity());
+    tile.multiply(of_w, of_x);
+    __syncwarp();  // all lanes have read the chunk
+    release_w(rings.empty_w(number));
+    if (chunk.last() && threadIdx.x % 32 == 0) ptx::arrive(rings.empty_x(chunk.place()));
+    w.advance();
+  }
+
+  const Rings& rings;
+  const int group;
+
+ private:
+  enum : int { kColumnBytes = Config::block_in * int{sizeof(typename Config::Element)} };
+
+  __device__ __forceinline__ void release_w(unsigned barrier) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (lane >= Rings::kCtasW) return;
+    if constexpr (Rings::kCtasW == 1)
+      ptx::arrive(barrier);
+    else
+      ptx::arrive_in_cluster(ptx::address_in_cta(barrier, cta.with_w(lane)));
+  }
+
+  const unsigned first_x;
+  const unsigned first_w;
+  const ClusterPlace<Config> cta;
+  RingPlace<Rings::kPlacesW> w = RingPlace<Rings::kPlacesW>::first();  ///< that is read next
+};
+
+/// What `wait_with_weight_ahead` asks of operands.
+struct RowChunks {
+  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
+};
+
+/// The work of a worker on one batch tile, of a warpgroup that multiplies. A tile that does not exist is
+/// there for the other CTA of a cluster, and nothing is written.
+template <class Config>
+__device__ __forceinline__ void multiply_own(const typename Config::Table& table, int worker,
+                                             RowReader<Config>& reader, bool exists,
+                                             const Destination<Config>& to) {
+  const int end = table.worker(worker + 1).item;
+#pragma unroll 1
+  for (int item = table.worker(worker).item; item < end; ++item) {
+    const int own = item * Config::rows + reader.group;  // among the tiles of all items
+    RowTile<Config> tile;
+    tile.clear();
+#pragma unroll 1
+    for (int left = table.item_end(own); left > 0; --left) reader.multiply(tile);
+    tile.pin();
+    if (!exists) continue;
+    tile.gather();
+    finish(table, own, ItemPlace<Config>(table, own), tile, to);
+  }
+}
+
+/// Config names block_in, rows (warpgroups that multiply), cluster (CTAs that share W, with neighbouring batch
+/// tiles), stages (lines of x) and stages_w (blocks of W, or merged ones, of a warpgroup) of the rings,
+/// line_bytes (of x along k), columns (batch rows of an instruction), operands (a ptx::WgmmaOperands), the Element, and what `spmm` needs.
+/// Maps are of x in boxes of tile_n rows of a line, and of W in boxes of a block, shared out to the CTAs that
+/// share it.
+template <class Config>
+__device__ __forceinline__ void spmm_wgmma_rows(
+    const typename Config::Element*, const typename Config::Element* w, typename Config::Output::Element* y,
+    void* workspace, int n, long long, long long y_stride, const EpilogueArguments<Config>& epilogue,
+    typename Config::Table table, const TensorMap& map_x, const TensorMap& map_w) {
+  const int worker = static_cast<int>(blockIdx.x);
+  const Images<Config> images(epilogue.images);
+  const RowRings<Config> rings;
+  if (threadIdx.x == 0) rings.make_barriers();
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, RowChunks>(table, worker, w, epilogue.v);
+  sync_ctas<Config>();
+  const auto is_before_end = [n](int batch_tile) {
+    return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
+  };
+  const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
+  RowRings<Config>::Groups::run(
+      [&] {
+        RowProducer<Config> producer(rings, table, worker);
+#pragma unroll 1
+        for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
+             batch_tile += static_cast<int>(gridDim.y))
+          producer.load(batch_tile * Config::tile_n, map_x, map_w);
+      },
+      [&] {
+        RowReader<Config> reader(rings);
+#pragma unroll 1
+        for (unsigned round = 0;; ++round) {
+          const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
+          if (!is_before_end(batch_tile - rank)) break;
+          multiply_own<Config>(
+              table, worker, reader, is_before_end(batch_tile),
+              destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
+        }
+      });
+  // No CTA ends while another may arrive on its barriers.
+  if constexpr (Config::cluster > 1) sync_ctas<Config>();
+}
+
+}  // namespace sparsekiln
