@@ -146,9 +146,9 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
       std::max(of_multiprocessor(work.instructions + work.products) * kAssembled / Architecture::kIssued,
                of_multiprocessor(work.shared_bytes) / Architecture::kSharedBytes) *
       cycle;
-  of(times, Bound::cache) = std::max(
-      of_multiprocessor(bytes + static_cast<double>(work.multicast_bytes)) / costs.cache_bytes * cycle,
-      bytes / figures.cache_gbytes * 1e-3);
+  of(times, Bound::cache) = std::max(of_multiprocessor(bytes + static_cast<double>(work.multicast_bytes)) *
+                                         work.uneven_bytes / costs.cache_bytes * cycle,
+                                     bytes / figures.cache_gbytes * 1e-3);
   of(times, Bound::memory) = memory_bytes / (Architecture::kMemoryReached * figures.memory_gbytes) * 1e-3;
   const auto longest = std::max_element(times.begin(), times.end());
   const double others = std::accumulate(times.begin(), times.end(), -*longest);

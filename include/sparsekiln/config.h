@@ -9,12 +9,13 @@ namespace sparsekiln {
 
 /// A family of kernels: one template, one emitter.
 enum class Variant : std::uint8_t {
-  simt,    ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
-  mma,     ///< tensor cores: types of 8 and 16 bits, and f32 rounded to tf32, summed in float32 or int32
-  stream,  ///< small batches, on CUDA cores or tensor cores: each warp streams its own blocks of the weight
-  vector,  ///< the cpu target's vector units, through LLVM
-  wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
-  direct,  ///< tensor cores fed from registers, for small batches
+  simt,     ///< CUDA cores, float32, one fused multiply-add a product in ascending order of k
+  mma,      ///< tensor cores: types of 8 and 16 bits, and f32 rounded to tf32, summed in float32 or int32
+  stream,   ///< small batches, on CUDA cores or tensor cores: each warp streams its own blocks of the weight
+  vector,   ///< the cpu target's vector units, through LLVM
+  wgmma,    ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
+  direct,   ///< tensor cores fed from registers, for small batches
+  grouped,  ///< sm_90a: grad_weight of large batches, whose CTAs sum many blocks at once
 };
 struct NamedVariant {
   Variant value;
@@ -23,8 +24,9 @@ struct NamedVariant {
 /// Every variant, in the order of the enumerators: configs are written and read by it, and a stored Binary is
 /// checked against its last row.
 inline constexpr NamedVariant kVariants[] = {
-    {Variant::simt, "simt"},     {Variant::mma, "mma"},     {Variant::stream, "stream"},
-    {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"}, {Variant::direct, "direct"},
+    {Variant::simt, "simt"},       {Variant::mma, "mma"},     {Variant::stream, "stream"},
+    {Variant::vector, "vector"},   {Variant::wgmma, "wgmma"}, {Variant::direct, "direct"},
+    {Variant::grouped, "grouped"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 
@@ -63,7 +65,8 @@ struct Config {
   std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
   std::int32_t split = 1;   ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
                             ///< split between them
-  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x
+  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x;
+                            ///< grouped: pieces of 64 × 64 that a CTA sums at once, at most
   std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
   /// targets.
