@@ -244,9 +244,10 @@ Work work_of_groups(const Sddmm& gradient, const Config& config, const SddmmCost
   work.products = work.products_in_time = stages * costs.group_products;
   work.shared_bytes = stages * costs.group_shared_bytes + counts.tiles * chunks * costs.chunk_shared_bytes;
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
-  work.instructions = std::llround(count(counts.workers * slices) * costs.begin +
-                                   count(counts.runs * used) * costs.run + count(stages) * costs.chunk +
-                                   count(counts.runs) * costs.group + count(sums) / (32 * 16) * kSlicedSum);
+  work.instructions =
+      std::llround(count(counts.workers * slices) * costs.begin + count(counts.runs * used) * costs.run +
+                   count(stages) * costs.chunk + count(gradient.layout.blocks()) * costs.block +
+                   count(sums) / (32 * 16) * kSlicedSum);
   work.chunks = stages;
   work.longest_chunks = count(rounds * quotient_up(chunks, used));
   work.partial_bytes = sums;

@@ -42,9 +42,9 @@ std::vector<Edge> edges_of(const Sddmm& gradient) {
   return edges;
 }
 
-/// Pairs of edges that share a node, in each part of a graph that hangs together all but one if they are odd: a
-/// search in depth pairs, at each node that it leaves, the edges that are left to it, and one of an odd number
-/// with the edge that it came by.
+/// Pairs of edges that share a node, in each part of a graph that hangs together all but one if they are odd:
+/// a search in depth pairs, at each node that it leaves, the edges that are left to it, and one of an odd
+/// number with the edge that it came by.
 class Pairing {
  public:
   using Pair = std::array<std::size_t, 2>;  ///< positions in the list of edges; the second may be kNone
@@ -114,7 +114,8 @@ class Grouping {
     for (std::size_t remaining = edges_.size(); remaining > 0;) {
       const std::int64_t missing =
           std::max<std::int64_t>(planned - static_cast<std::int64_t>(groups.size()), 1);
-      const std::size_t mean = (remaining + static_cast<std::size_t>(missing) - 1) / static_cast<std::size_t>(missing);
+      const std::size_t mean =
+          (remaining + static_cast<std::size_t>(missing) - 1) / static_cast<std::size_t>(missing);
       groups.push_back(next(std::min(mean, most_edges_)));
       remaining -= groups.back().size();
     }
@@ -123,7 +124,9 @@ class Grouping {
   }
 
  private:
-  [[nodiscard]] std::size_t row_of(std::size_t edge) const { return static_cast<std::size_t>(edges_[edge].row); }
+  [[nodiscard]] std::size_t row_of(std::size_t edge) const {
+    return static_cast<std::size_t>(edges_[edge].row);
+  }
   [[nodiscard]] std::size_t col_of(std::size_t edge) const {
     return static_cast<std::size_t>(rows_ + edges_[edge].col);
   }
@@ -250,7 +253,8 @@ class Grouping {
     }
     for (const std::size_t edge : homeless) {
       // In the worst case each piece has two tiles and a pair of its own.
-      const bool fits = groups.size() > planned && 2 * (groups.back().size() + 1) <= std::min(most_edges_, most_nodes_);
+      const bool fits =
+          groups.size() > planned && 2 * (groups.back().size() + 1) <= std::min(most_edges_, most_nodes_);
       if (!fits) groups.emplace_back();
       groups.back().push_back(edge);
     }
@@ -280,7 +284,7 @@ class Grouping {
   std::vector<bool> in_group_;
   std::vector<std::size_t> shared_;  ///< edges to nodes of the group, of those that were looked at
   std::vector<std::size_t> left_;    ///< edges that no group has
-  using Seed = std::pair<std::size_t, std::size_t>;  // edges left, node
+  using Seed = std::pair<std::size_t, std::size_t>;                     // edges left, node
   std::priority_queue<Seed, std::vector<Seed>, std::greater<>> seeds_;  ///< entries may be out of date
 };
 
@@ -297,8 +301,8 @@ BlockGroup group_of(const std::vector<Edge>& edges, const std::vector<std::size_
   return result;
 }
 
-/// Has each tile of dy summed by the first group that reads it and sums fewer than `most`, or else by one that
-/// only reads it for that.
+/// Has each tile of dy summed by the first group that reads it and sums fewer than `most`, or else by one
+/// that only reads it for that.
 void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::int32_t most,
                     std::int32_t most_tiles) {
   std::vector<bool> summed(static_cast<std::size_t>(tiles));
@@ -312,7 +316,8 @@ void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::in
   std::size_t next = 0;
   for (std::int32_t tile = 0; tile < tiles; ++tile) {
     if (summed[static_cast<std::size_t>(tile)]) continue;
-    while (next < groups.size() && (groups[next].summed == most || groups[next].tiles() == most_tiles)) ++next;
+    while (next < groups.size() && (groups[next].summed == most || groups[next].tiles() == most_tiles))
+      ++next;
     if (next == groups.size()) groups.emplace_back();
     BlockGroup& group = groups[next];
     group.outs.insert(group.outs.begin() + group.summed, tile);
@@ -324,7 +329,8 @@ void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::in
 void pair(BlockGroup& group) {
   std::vector<std::array<std::size_t, 2>> ends;
   for (const BlockGroup::Piece& piece : group.pieces)
-    ends.push_back({static_cast<std::size_t>(piece.out), group.outs.size() + static_cast<std::size_t>(piece.in)});
+    ends.push_back(
+        {static_cast<std::size_t>(piece.out), group.outs.size() + static_cast<std::size_t>(piece.in)});
   const std::vector<Pairing::Pair> pairs = Pairing(std::move(ends)).pairs();
   for (const auto& [one, other] : pairs) {
     const auto first = static_cast<std::int32_t>(one);
@@ -342,7 +348,8 @@ std::int32_t place_of(const std::vector<std::int32_t>& tiles, std::int32_t tile)
 }  // namespace
 
 std::int32_t tiles_of_place(const Config& config) {
-  return static_cast<std::int32_t>(kGroupRingBytes / (std::int64_t{config.stages} * config.tile_n * kLineBytes));
+  return static_cast<std::int32_t>(kGroupRingBytes /
+                                   (std::int64_t{config.stages} * config.tile_n * kLineBytes));
 }
 
 std::int64_t pieces_of(const Sddmm& gradient) {
@@ -352,8 +359,7 @@ std::int64_t pieces_of(const Sddmm& gradient) {
 std::int64_t planned_groups(std::int64_t pieces, std::int64_t ctas, std::int64_t chunks,
                             std::int32_t most_pieces) {
   const std::int64_t fewest = std::max<std::int64_t>((pieces + most_pieces - 1) / most_pieces, 1);
-  const std::int64_t slices =
-      std::max<std::int64_t>(std::min(ctas / fewest, chunks / kChunksOfSlice), 1);
+  const std::int64_t slices = std::max<std::int64_t>(std::min(ctas / fewest, chunks / kChunksOfSlice), 1);
   const std::int64_t waves = (fewest + ctas - 1) / ctas;
   return std::clamp<std::int64_t>(waves * (ctas / slices), 1, std::max<std::int64_t>(pieces, 1));
 }

@@ -229,7 +229,8 @@ __device__ __forceinline__ void exchange_with(int lane, float& first, float& sec
   first = keeps_second ? got : first;
   second = keeps_second ? second : got;
 }
-/// Two columns of a row for each of two lanes, which are 4 apart, become two rows of a column; or four of four.
+/// Two columns of a row for each of two lanes, which are 4 apart, become two rows of a column; or four of
+/// four.
 __device__ __forceinline__ void transpose_values(int lane, float (&values)[2]) {
   exchange_with<4>(lane, values[0], values[1]);
 }
@@ -429,8 +430,8 @@ class GroupedTile {
 template <class Config>
 __device__ __forceinline__ void multiply_group(const GroupedRing<Config>& ring,
                                                typename GroupedRing<Config>::Place& at, int warpgroup,
-                                               int group, const typename Config::Table& table, int chunks, int slice,
-                                               int slices, typename Config::Output::Element* dw,
+                                               int group, const typename Config::Table& table, int chunks,
+                                               int slice, int slices, typename Config::Output::Element* dw,
                                                const SddmmEpilogue<Config>& epilogue) {
   using Tile = GroupedTile<Config>;
   enum : unsigned { kNothing = 1 };  // the address of no barrier
@@ -444,7 +445,8 @@ __device__ __forceinline__ void multiply_group(const GroupedRing<Config>& ring,
     tile.point_at(at.place);
     const unsigned full = ring.barriers.full(at.place);
     const unsigned empty = computed_here(ring.barriers.empty(at.place));
-    // NOTES: twice, since ptxas moves descriptors to the products past the first branch (13.0; bench/sass.py).
+    // NOTES: twice, since ptxas moves descriptors to the products past the first branch (13.0;
+    // bench/sass.py).
     ptx::wait_for_phase(full, at.parity);
     ptx::wait_for_phase(full, at.parity);
     tile.multiply();

@@ -9,13 +9,13 @@
 namespace sparsekiln::cuda {
 namespace {
 
-constexpr std::int32_t kBatchRows = 32;       ///< of a stage
-constexpr std::int32_t kMultiplying = 3;      ///< warpgroups
-constexpr std::int32_t kMostPieces = 12;      ///< whose sums leave a thread registers for the rest
-constexpr std::int32_t kLeastStages = 3;      ///< one is given back when the next one's products are queued
-constexpr std::int32_t kMostStages = 6;       ///< with room for a few tiles
+constexpr std::int32_t kBatchRows = 32;      ///< of a stage
+constexpr std::int32_t kMultiplying = 3;     ///< warpgroups
+constexpr std::int32_t kMostPieces = 12;     ///< whose sums leave a thread registers for the rest
+constexpr std::int32_t kLeastStages = 3;     ///< one is given back when the next one's products are queued
+constexpr std::int32_t kMostStages = 6;      ///< with room for a few tiles
 constexpr std::int64_t kStaticBytes = 4096;  ///< barriers, the flag of the combine, and sums of dy
-constexpr std::int32_t kLineBytes = 128;      ///< of a row of a tile
+constexpr std::int32_t kLineBytes = 128;     ///< of a row of a tile
 
 void check_numbers(const Config& config) {
   if (config.tile_n != kBatchRows)
@@ -46,14 +46,14 @@ std::vector<TensorMap> tensor_maps(const Sddmm& gradient, const Config& config) 
   std::vector<TensorMap> maps;
   for (std::size_t pair = 0; pair < kMostPairs; ++pair)
     for (const Argument operand : {Argument::pair_x, Argument::pair_dy})
-      maps.push_back({.operand = operand,
-                      .type = gradient.dtype,
-                      .row_length =
-                          operand == Argument::pair_x ? gradient.in_features() : gradient.out_features(),
-                      .box_length = kPieceSide,
-                      .box_rows = config.tile_n,
-                      .swizzle_bytes = kLineBytes,
-                      .pair = static_cast<std::int32_t>(pair)});
+      maps.push_back(
+          {.operand = operand,
+           .type = gradient.dtype,
+           .row_length = operand == Argument::pair_x ? gradient.in_features() : gradient.out_features(),
+           .box_length = kPieceSide,
+           .box_rows = config.tile_n,
+           .swizzle_bytes = kLineBytes,
+           .pair = static_cast<std::int32_t>(pair)});
   return maps;
 }
 

@@ -58,8 +58,7 @@ std::int64_t tiles_of(const std::vector<BlockGroup>& groups) {
 }  // namespace
 
 TEST_CASE("every piece of a block is in one group, which reads its tile of dy and its tile of x") {
-  const std::vector<Layout> layouts{skewed(), patterns::random(24, 60, 0.03, 1),
-                                    patterns::random(5, 7, 1, 2),
+  const std::vector<Layout> layouts{skewed(), patterns::random(24, 60, 0.03, 1), patterns::random(5, 7, 1, 2),
                                     Layout::from_mask(3, 2, std::vector<std::uint8_t>{0, 0, 0, 1, 0, 0})};
   for (const Layout& layout : layouts)
     for (const BlockShape block : {BlockShape{64, 64}, {128, 64}, {64, 128}, {128, 128}})
@@ -133,7 +132,8 @@ TEST_CASE("a layer of 1434 blocks is one wave of groups that share most of what 
 
 TEST_CASE("both sides of a layout may be the longer one") {
   const Layout tall = patterns::random(224, 64, 0.1, 7);
-  const std::int64_t of_tall = tiles_of(make_block_groups(gradient_of(tall, {64, 64}), kH100, grouped(12, 4)));
+  const std::int64_t of_tall =
+      tiles_of(make_block_groups(gradient_of(tall, {64, 64}), kH100, grouped(12, 4)));
   const std::int64_t of_wide =
       tiles_of(make_block_groups(gradient_of(tall.transposed(), {64, 64}), kH100, grouped(12, 4)));
   CHECK(static_cast<double>(of_wide) / static_cast<double>(of_tall) > 0.95);
@@ -141,10 +141,10 @@ TEST_CASE("both sides of a layout may be the longer one") {
 }
 
 TEST_CASE("groups are planned for whole waves, or for slices of the batch that keep all CTAs busy") {
-  CHECK(planned_groups(1434, 132, 256, 12) == 132);   // 11 pieces each
-  CHECK(planned_groups(2000, 132, 256, 12) == 264);   // two waves
-  CHECK(planned_groups(410, 132, 256, 12) == 44);     // three slices
-  CHECK(planned_groups(410, 132, 16, 12) == 66);      // no more than two have eight chunks
+  CHECK(planned_groups(1434, 132, 256, 12) == 132);  // 11 pieces each
+  CHECK(planned_groups(2000, 132, 256, 12) == 264);  // two waves
+  CHECK(planned_groups(410, 132, 256, 12) == 44);    // three slices
+  CHECK(planned_groups(410, 132, 16, 12) == 66);     // no more than two have eight chunks
   CHECK(planned_groups(410, 132, 15, 12) == 132);
   CHECK(planned_groups(5, 132, 15, 12) == 5);
   CHECK(planned_groups(0, 132, 15, 12) == 1);

@@ -115,7 +115,8 @@ TEST_CASE("gradients of variant grouped that slice the batch, sum dy and add to 
   const Config config = grouped(12, 5);
   const Source source = emit_gradient(problem, config);
   CHECK(source.entries.front().workspace.bytes_per_tile > 0);  // slices
-  CHECK(compiled_clean(source, kRegisters).shared_bytes <= sddmm_grouped_shape(Sddmm(problem), config).static_bytes);
+  CHECK(compiled_clean(source, kRegisters).shared_bytes <=
+        sddmm_grouped_shape(Sddmm(problem), config).static_bytes);
 }
 
 }  // namespace
