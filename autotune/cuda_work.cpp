@@ -212,7 +212,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
 /// Instructions for each 16 bytes of a lane that slices write or read.
 constexpr double kSlicedSum = 8;
 
-/// Of variant grouped, whose groups read tiles of 64 features for all of their pieces.
+/// What variant grouped does, whose groups read tiles of 64 features for all of their pieces.
 Work work_of_groups(const Sddmm& gradient, const Config& config, const SddmmCosts& costs,
                     const RunCounts& counts, std::int64_t slices, std::int64_t n) {
   const std::int64_t chunks = quotient_up(n, config.tile_n);

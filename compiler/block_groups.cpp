@@ -131,7 +131,7 @@ class Grouping {
     return static_cast<std::size_t>(rows_ + edges_[edge].col);
   }
   [[nodiscard]] bool is_row(std::size_t node) const { return node < static_cast<std::size_t>(rows_); }
-  /// Of the kind, row or column, that has fewer edges.
+  /// Whether it is of the kind, row or column, that has fewer edges.
   [[nodiscard]] bool is_short(std::size_t node) const { return is_row(node) == rows_are_short_; }
 
   void offer(std::size_t node) {

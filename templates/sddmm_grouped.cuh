@@ -369,7 +369,7 @@ class GroupedTile {
   __device__ static __forceinline__ int first_row() {
     return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   }
-  /// Of pieces that share dy: rows of a product are outputs.
+  /// Writes pieces that share dy: rows of a product are outputs.
   __device__ static __forceinline__ void store_rows(const PiecePair& pair, const float (&sums)[kSums],
                                                     Element* dw, const SddmmEpilogue<Config>& epilogue) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -394,7 +394,7 @@ class GroupedTile {
         }
     }
   }
-  /// Of pieces that share x: rows of a product are inputs.
+  /// Writes pieces that share x: rows of a product are inputs.
   __device__ static __forceinline__ void store_columns(const PiecePair& pair, const float (&sums)[kSums],
                                                        Element* dw, const SddmmEpilogue<Config>& epilogue) {
     const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -125,7 +125,7 @@ TEST_CASE("a layer of 1434 blocks is one wave of groups that share most of what 
     const std::vector<BlockGroup> groups = make_block_groups(gradient, kH100, grouped(12, stages));
     CHECK(groups.size() == 132);
     for (const BlockGroup& group : groups) CHECK(group.pieces.size() >= 9);
-    // Of runs of two blocks each, 3 / 2 tiles for a block; here, fewer than one.
+    // Runs of two blocks each read 3 / 2 tiles for a block; groups, fewer than one.
     CHECK(tiles_of(groups) < layout.blocks());
   }
 }

@@ -20,8 +20,8 @@
 using namespace sparsekiln;
 using namespace sparsekiln::test;
 
-// Gradients of the weight whose CTAs sum many blocks at once, on sm_90a: where groups, slices of the batch and
-// launches meet. The case list of sddmm_test.cpp has their types and what else is computed.
+// Gradients of the weight whose CTAs sum many blocks at once, on sm_90a: where groups, slices of the batch
+// and launches meet. The case list of sddmm_test.cpp has their types and what else is computed.
 
 namespace {
 
@@ -40,7 +40,8 @@ Options asked(BlockShape block, Batch batch, const char* numbers, std::int32_t w
 
 /// The first failure of two launches: the second finds counters as the first one left them. Both are to give
 /// the same bits.
-std::string failure(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape, Inputs inputs) {
+std::string failure(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape,
+                    Inputs inputs) {
   const auto launch = make_test_launch(problem, shape, inputs, 5);
   std::vector<std::byte> first;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -82,8 +83,8 @@ TEST_CASE("slices of the batch of variant grouped are combined, of smaller batch
     options.batch = Batch::up_to(1100);
     options.config.reset();
     const Problem problem = make_problem(layout, options);
-    const Kernel kernel = load(std::make_shared<const Binary>(build_binary(
-                                   problem, resolve_target(options.target), plan, Toolchain())),
+    const Kernel kernel = load(std::make_shared<const Binary>(
+                                   build_binary(problem, resolve_target(options.target), plan, Toolchain())),
                                options.target);
     CHECK(kernel.workspace_bytes(1100) > 0);
     for (const std::int64_t n : {1100, 800, 300, 31})
@@ -95,7 +96,8 @@ TEST_CASE("variant grouped sums fewer blocks than there are CTAs, and writes zer
   if (!has_grouped()) return;
   const Layout one = patterns::random(1, 1, 1, 1);
   CHECK(failure(one, asked({64, 64}, 40, "stages=4 rows=12", 8), {.n = 40}).empty());
-  CHECK(failure(patterns::random(5, 9, 0.1, 2), asked({128, 64}, 33, "stages=3 rows=6", 132), {.n = 33}).empty());
+  CHECK(failure(patterns::random(5, 9, 0.1, 2), asked({128, 64}, 33, "stages=3 rows=6", 132), {.n = 33})
+            .empty());
   CHECK(failure(patterns::random(3, 7, 0.6, 3), asked({64, 64}, 0, "stages=4 rows=12"), {.n = 0}).empty());
 }
 
@@ -141,15 +143,16 @@ TEST_CASE("random gradients of the weight are computed right by random configs o
                                 .padding = any(std::array<std::int64_t, 3>{0, 0, 16}),
                                 .pairs = any(std::array<std::int64_t, 3>{1, 1, 3})};
     const Layout layout = patterns::random(rows, cols, any(std::array{0.1, 0.4, 1.0}), first + draw);
-    parts.push_back({fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {} to {}, {} of {} x {} blocks of {}, batch "
-                                 "{}, {} pairs, {}",
-                                 Suite::seed_of_today(), draw, name(options.dtype), name(*options.out_dtype),
-                                 layout.blocks(), rows, cols, to_string(block), n, shape.pairs,
-                                 to_string(*options.config)),
-                     layout, options, [layout, options, shape] {
-                       const std::string integers = failure(layout, options, shape);
-                       return integers.empty() ? failure(layout, options, shape, Inputs::random) : integers;
-                     }});
+    parts.push_back(
+        {fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {} to {}, {} of {} x {} blocks of {}, batch "
+                     "{}, {} pairs, {}",
+                     Suite::seed_of_today(), draw, name(options.dtype), name(*options.out_dtype),
+                     layout.blocks(), rows, cols, to_string(block), n, shape.pairs,
+                     to_string(*options.config)),
+         layout, options, [layout, options, shape] {
+           const std::string integers = failure(layout, options, shape);
+           return integers.empty() ? failure(layout, options, shape, Inputs::random) : integers;
+         }});
   }
   run_table(parts);
 }

@@ -259,11 +259,11 @@ bool exists(const Row& row) {
   return found->second;
 }
 
-/// Whether wgmma computes it, as far as `exists` does not know.
+/// Whether variants wgmma and grouped compute it, as far as `exists` does not know.
 bool fits_wgmma(const Row& row) { return row[kDynamic] != 1 && row[kCut] != 1 && row[kAlignment] <= 0; }
 
 bool fits(const Row& row) {
-  if (row[kWgmma] == 1 && !fits_wgmma(row)) return false;
+  if (row[kWgmma] > 0 && !fits_wgmma(row)) return false;
   const auto set = [&](Axis from, Axis to) {
     return std::find(row.begin() + from, row.begin() + to, kUnset) == row.begin() + to;
   };
