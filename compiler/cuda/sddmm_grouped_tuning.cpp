@@ -29,8 +29,10 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target&, const Config& config
   return costs;
 }
 
-const char* rejection(const Sddmm& gradient, const Target& target, const Config&) {
+const char* rejection(const Sddmm& gradient, const Target& target, const Config& config) {
   if (gradient.ieee()) return kOtherArithmetic;
+  if (gradient.product_rows(gradient.batch.bound()) < kChunksOfSlice * config.tile_n)
+    return "the batch has fewer chunks than pay for the sums of many blocks";
   return target.compute_capability() == 90 ? nullptr : "wgmma is for sm_90";
 }
 

@@ -50,6 +50,21 @@ TEST_CASE("large batches take wgmma by default, in clusters of one TPC's multipr
   }
 }
 
+TEST_CASE("gradients of the weight for large batches sum many blocks at once by default") {
+  Problem problem = layer(224, 64, 0.1, 64, 8192);
+  problem.operation = Operation::grad_weight;
+  const Config config = choose_plan(problem, kHopper).front().config;
+  CAPTURE(to_string(config));
+  CHECK(config.variant == Variant::grouped);
+  const Prediction expected = predict(problem, kHopper, config, 8192);
+  CHECK(expected.us < 265);
+  CHECK(expected.cache_bytes < 1.35e9);  // 2.3e9 with runs of two blocks
+  // Each operand comes from memory once, since there is one wave.
+  CHECK(expected.memory_bytes < 1.01 * (2.0 * 8192 * 64 * (224 + 64) + 2.0 * 64 * 64 * 1434));
+  problem.batch = 128;
+  CHECK(choose_plan(problem, kHopper).front().config.variant != Variant::grouped);
+}
+
 TEST_CASE("more clusters of four than the device holds at once take a second round") {
   const Problem problem = layer(224, 64, 0.1, 64, 8192);
   const Config config{.variant = Variant::wgmma,
