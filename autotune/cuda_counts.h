@@ -99,13 +99,15 @@ class RowShares {
 [[nodiscard]] Counts expected_counts(const Spmm& problem, const Target& target, const Config& config,
                                      ChunkShape chunk, std::int64_t n, RowShares& rows);
 
-/// Figures of a schedule of block runs.
+/// Figures of a schedule of block runs, or of groups.
 struct RunCounts {
   std::int64_t workers = 1;
-  std::int64_t runs = 0;
-  /// Warps along the inputs that have blocks to multiply, each run's added up.
+  std::int64_t runs = 0;  ///< or groups
+  /// Warps along the inputs that have blocks to multiply, each run's added up; groups.
   std::int64_t warps_in = 0;
   double largest = 1;
+  std::int64_t tiles = 0;    ///< of dy and x that groups read
+  double largest_tiles = 1;  ///< of the worker that has most groups' tiles, of the mean
 };
 /// `warps`: side by side along the inputs of a run of config.rows blocks.
 [[nodiscard]] RunCounts counts_of(const BlockRuns& schedule, const Config& config, std::int32_t warps);

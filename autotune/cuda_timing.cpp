@@ -50,6 +50,11 @@ std::int32_t usable(const Target& target, const Config& config, const Architectu
   return std::min(target.workers, cluster * figures.clusters_of_four);
 }
 
+/// Multiplications of 16 × 8 sums and 32 bytes of k.
+double products_of_tile(const Computation& problem) {
+  return 4096 / static_cast<double>(size_of(problem.dtype));
+}
+
 /// Cycles of a tensor-core instruction: so many tiles of 16 × 8 × 32 bytes of k, or half of it where m16n8k16
 /// does not exist.
 /// On sm_90 to sm_110 ptxas makes mma.sync of 8-bit floats of two instructions for f16; there only wgmma, or
@@ -57,8 +62,7 @@ std::int32_t usable(const Target& target, const Config& config, const Architectu
 double cycles_of_product(const Computation& problem, const Target& target, const CtaCosts& costs,
                          const Architecture& figures) {
   if (problem.ieee()) return 0;
-  const double products =
-      target.compute_capability() < 80 ? 1024 : 4096 / static_cast<double>(size_of(problem.dtype));
+  const double products = target.compute_capability() < 80 ? 1024 : products_of_tile(problem);
   const bool halved = is_float8(problem.dtype) && target.compute_capability() >= 90 &&
                       target.compute_capability() < 120 && !costs.full_rate;
   return (halved ? 2 : 1) * products * costs.product_tiles /
@@ -146,9 +150,9 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
       std::max(of_multiprocessor(work.instructions + work.products) * kAssembled / Architecture::kIssued,
                of_multiprocessor(work.shared_bytes) / Architecture::kSharedBytes) *
       cycle;
-  of(times, Bound::cache) = std::max(
-      of_multiprocessor(bytes + static_cast<double>(work.multicast_bytes)) / costs.cache_bytes * cycle,
-      bytes / figures.cache_gbytes * 1e-3);
+  of(times, Bound::cache) = std::max(of_multiprocessor(bytes + static_cast<double>(work.multicast_bytes)) *
+                                         work.uneven_bytes / costs.cache_bytes * cycle,
+                                     bytes / figures.cache_gbytes * 1e-3);
   of(times, Bound::memory) = memory_bytes / (Architecture::kMemoryReached * figures.memory_gbytes) * 1e-3;
   const auto longest = std::max_element(times.begin(), times.end());
   const double others = std::accumulate(times.begin(), times.end(), -*longest);
@@ -168,6 +172,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   prediction.memory_bytes = memory_bytes;
   prediction.cache_bytes = bytes + static_cast<double>(work.multicast_bytes);
   prediction.instructions = static_cast<double>(work.instructions + work.products);
+  prediction.products = static_cast<double>(work.fmas) +
+                        static_cast<double>(work.products) * costs.product_tiles * products_of_tile(problem);
   prediction.bound =
       ends > *longest ? Bound::latency : static_cast<Bound>(std::distance(times.begin(), longest));
   return prediction;

@@ -43,7 +43,8 @@ struct Work {
   std::int64_t item_bytes = 0;    ///< of an item's results
   std::int64_t rounds = 1;        ///< of batch tiles, one after the other
   std::int64_t ctas = 0;
-  double largest = 1;  ///< the work of the CTA that has most, of the mean
+  double largest = 1;       ///< the work of the CTA that has most, of the mean
+  double uneven_bytes = 1;  ///< and what it reads, where that differs, of its share of all
 };
 
 /// Bytes that a launch reads from memory more than once, where L2 has room for so many bytes of what is read

@@ -22,6 +22,7 @@ struct Prediction {
   double memory_bytes = 0;  ///< from and to memory, what is read again for want of cache too; on CUDA targets
   double cache_bytes = 0;   ///< into multiprocessors and out of them; on CUDA targets
   double instructions = 0;  ///< of warps; on CUDA targets
+  double products = 0;      ///< multiplications, those of zeros in merged tiles too; on CUDA targets
 };
 
 }  // namespace sparsekiln

@@ -241,10 +241,11 @@ std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Confi
   const std::int64_t rows = gradient.dy_rows(n);
   const std::int64_t chunks = (rows + config.tile_n - 1) / config.tile_n;
   const std::int64_t of_dy = gradient.block.out * bytes;
-  const std::int64_t slices =
-      cuda::batch_slices(gradient, target, config, static_cast<std::int64_t>(schedule->runs.size()));
+  const std::int64_t slices = cuda::batch_slices(gradient, target, config, schedule->items());
+  const bool grouped = config.variant == Variant::grouped;
   const auto x = std::make_shared<const RowsOfX>(gradient, false);
-  const std::int64_t of_part = std::int64_t{4} * gradient.block.out * config.rows * gradient.block.in;
+  const std::int64_t of_part = std::int64_t{4} * config.rows *
+                               (grouped ? std::int64_t{kPieceSide} * kPieceSide : gradient.block_elements());
   cache.write_past(gradient.layout.blocks() * gradient.block_elements() *
                    static_cast<std::int64_t>(size_of(gradient.out_dtype)));
   std::deque<Cta> ctas;
@@ -252,6 +253,29 @@ std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Confi
     for (std::int64_t slice = 0; slice < slices; ++slice) {
       const std::int64_t begin = chunks * slice / slices;
       const std::int64_t end = chunks * (slice + 1) / slices;
+      if (grouped) {
+        ctas.push_back([=, &sums, at = std::size_t{0}, chunk = begin](Cache& through) mutable {
+          const auto groups = schedule->groups_of(worker);
+          if (at == groups.size()) return false;
+          const BlockGroup& now = groups[at];
+          if (chunk < end) {
+            const std::int64_t count = std::min<std::int64_t>(config.tile_n, rows - chunk * config.tile_n);
+            for (const std::int32_t tile : now.outs)
+              through.read(piece(kDy, chunk, tile), count * kPieceSide * bytes);
+            for (const std::int32_t tile : now.ins)
+              through.read(piece(kX, chunk, tile), count * kPieceSide * bytes);
+            ++chunk;
+          }
+          if (chunk == end) {
+            const auto number = static_cast<std::int32_t>(&now - schedule->groups.data());
+            if (slices > 1) sums.arrive(through, of_part, 0, number * slices, slice, slices);
+            chunk = begin;
+            ++at;
+          }
+          return true;
+        });
+        continue;
+      }
       ctas.push_back([=, &sums, run = std::size_t{0}, chunk = begin](Cache& through) mutable {
         const auto runs = schedule->runs_of(worker);
         if (run == runs.size()) return false;

@@ -4,9 +4,11 @@
 //   predictions FILE [--target h100]
 //
 // A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
-// tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it.
+// tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it. In
+// place of density and layout_seed it may name a file that has the layout (`layout`).
 // Without a config it is what compile() takes, or with `attached` what it takes for tables. The answer has
-// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `instructions` of warps, `flops` of present blocks,
+// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `instructions` of warps, `flops` of present blocks, and
+// `multiplied` with those of zeros in merged tiles,
 // `config` in full, and `default`, what compile() takes for the problem.
 
 #include <cstdint>
@@ -37,9 +39,12 @@ Problem problem_of(const nlohmann::json& line) {
   Problem problem;
   const auto block = line.at("block").get<std::int32_t>();
   const auto type = line.at("type").get<std::string>();
-  problem.layout = patterns::random(
-      line.at("rows").get<std::int32_t>() / block, line.at("cols").get<std::int32_t>() / block,
-      line.at("density").get<double>(), line.at("layout_seed").get<std::uint64_t>());
+  problem.layout = line.contains("layout")
+                       ? Layout::load(line.at("layout").get<std::string>())
+                       : patterns::random(line.at("rows").get<std::int32_t>() / block,
+                                          line.at("cols").get<std::int32_t>() / block,
+                                          line.at("density").get<double>(),
+                                          line.at("layout_seed").get<std::uint64_t>());
   problem.block = parse_block_shape(std::to_string(block));
   problem.batch = parse_batch(std::to_string(line.at("n").get<std::int64_t>()));
   problem.dtype = problem.out_dtype = parse_dtype(type == "tf32" ? "f32" : type);
@@ -79,8 +84,8 @@ void predict_all(bench::CommandLine& line) {
   for (std::string text; std::getline(file, text);) {
     const auto measured = nlohmann::json::parse(text);
     nlohmann::json key = nlohmann::json::array();
-    for (const char* name : {"rows", "cols", "density", "block", "type", "n", "op", "layout_seed"})
-      key.push_back(measured.at(name));
+    for (const char* name : {"rows", "cols", "density", "block", "type", "n", "op", "layout_seed", "layout"})
+      key.push_back(measured.value(name, nlohmann::json()));
     key.push_back(measured.value("conv", ""));
     auto& priced = problems[key.dump()];
     if (!priced) priced = std::make_unique<Priced>(problem_of(measured), target);
@@ -90,7 +95,8 @@ void predict_all(bench::CommandLine& line) {
     const nlohmann::json answer{
         {"predicted_us", said.us},           {"bound", name(said.bound)},
         {"memory_bytes", said.memory_bytes}, {"cache_bytes", said.cache_bytes},
-        {"instructions", said.instructions}, {"flops", floor_of(problem, problem.batch.bound()).flops},
+        {"instructions", said.instructions}, {"multiplied", 2 * said.products},
+        {"flops", floor_of(problem, problem.batch.bound()).flops},
         {"config", to_string(config)},       {"default", priced->chosen}};
     write_results(answer.dump() + "\n");
   }

@@ -20,6 +20,7 @@ CONFIGS = (
 CONFIGS_OF_GRAD_WEIGHT = (
     "wgmma tile_n=64 stages=3 warps=12 rows=2",
     "wgmma tile_n=128 stages=2 warps=12 rows=2",
+    "grouped tile_n=32 stages=5 warps=16 rows=12 table=global",
 )
 _LEAST_BLOCK = 64
 _LEAST_BATCH = 256

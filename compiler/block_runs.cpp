@@ -69,6 +69,20 @@ std::vector<std::int32_t> longest_first(const std::vector<BlockRun>& runs, std::
   return result;
 }
 
+/// Groups of pieces: each worker has every so many.
+BlockRuns in_turn(const std::vector<BlockGroup>& groups, const Target& target, const Config& config) {
+  const std::size_t workers = std::clamp<std::size_t>(
+      groups.size(), 1, static_cast<std::size_t>(target.workers) * static_cast<std::size_t>(config.split));
+  BlockRuns result;
+  result.worker_begin.push_back(0);
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    for (std::size_t group = worker; group < groups.size(); group += workers)
+      result.groups.push_back(groups[group]);
+    result.worker_begin.push_back(static_cast<std::int32_t>(result.groups.size()));
+  }
+  return result;
+}
+
 std::int64_t largest(const std::vector<BlockRun>& runs, const std::vector<std::int32_t>& worker,
                      std::int32_t workers) {
   std::vector<std::int64_t> loads(static_cast<std::size_t>(workers));
@@ -83,6 +97,12 @@ std::span<const BlockRun> BlockRuns::runs_of(std::int32_t worker) const {
   const auto begin = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker)]);
   const auto end = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker) + 1]);
   return std::span(runs).subspan(begin, end - begin);
+}
+
+std::span<const BlockGroup> BlockRuns::groups_of(std::int32_t worker) const {
+  const auto begin = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker)]);
+  const auto end = static_cast<std::size_t>(worker_begin[static_cast<std::size_t>(worker) + 1]);
+  return std::span(groups).subspan(begin, end - begin);
 }
 
 std::vector<BlockRuns> make_schedules(const Sddmm& gradient, const Target& target, const Plan& plan) {
@@ -103,6 +123,8 @@ BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}' for {}: rows, split and workers are 1 or more", to_string(config),
                             target.to_string()));
+  if (config.variant == Variant::grouped)
+    return in_turn(make_block_groups(gradient, target, config), target, config);
   const std::vector<BlockRun> runs = cut_rows(gradient, config.rows);
   const std::int64_t most = std::int64_t{target.workers} * config.split;
   const auto workers =

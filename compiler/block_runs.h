@@ -8,6 +8,7 @@
 #include <sparsekiln/layout.h>
 #include <sparsekiln/target.h>
 
+#include "compiler/block_groups.h"
 #include "compiler/sddmm.h"
 
 namespace sparsekiln {
@@ -24,23 +25,33 @@ struct BlockRun {
 /// Who computes which blocks of dw, each from the whole batch: the schedule of an Sddmm. Every present block
 /// is in exactly one run. A block row without blocks has a run if, and only if, the gradient of a bias needs
 /// it. A block is summed by one worker alone, in ascending order of pairs and batch rows.
+///
+/// Variant grouped has groups of pieces of blocks instead of runs.
 struct BlockRuns {
   std::vector<BlockRun> runs;              ///< grouped by worker
-  std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into runs
+  std::vector<BlockGroup> groups;          ///< grouped by worker
+  std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into runs, or groups
 
+  /// Runs, or groups.
+  [[nodiscard]] std::int64_t items() const {
+    return static_cast<std::int64_t>(groups.empty() ? runs.size() : groups.size());
+  }
   [[nodiscard]] std::int32_t workers() const { return static_cast<std::int32_t>(worker_begin.size()) - 1; }
   [[nodiscard]] std::span<const BlockRun> runs_of(std::int32_t worker) const;
+  [[nodiscard]] std::span<const BlockGroup> groups_of(std::int32_t worker) const;
   friend bool operator==(const BlockRuns&, const BlockRuns&) = default;
 };
 
 /// What a run costs: its tile of dy, and its tiles of x.
 [[nodiscard]] constexpr std::int64_t cost_of(const BlockRun& run) { return 1 + std::int64_t{run.blocks}; }
+/// What a group costs: its tiles.
+[[nodiscard]] inline std::int64_t cost_of(const BlockGroup& group) { return group.tiles(); }
 
 /// Divides block rows into runs of config.rows blocks, the last of a row with what is left, and distributes
 /// the runs over at most target.workers × config.split workers, none of them idle: in waves, of neighboring
 /// runs, or, if those give the largest worker a tenth more, longest first (Graham 1969), which is within 4/3
 /// of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same input gives the
-/// same schedule for every n.
+/// same schedule for every n. Groups of variant grouped are computed by workers in turn.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// One schedule for each range of a plan.

@@ -50,8 +50,8 @@ class Columns {
   std::int32_t none_;
 };
 
-/// Whether an exchange that costs one column more is made, of `left` tries out of `all`: of one in seven in the
-/// beginning, and with the fourth power of what is left.
+/// Whether an exchange that costs one column more is made, of `left` tries out of `all`: of one in seven in
+/// the beginning, and with the fourth power of what is left.
 bool accepts_one_more(std::uint64_t drawn, std::int64_t left, std::int64_t all) {
   constexpr std::int64_t kOne = 1 << 15;
   const std::int64_t share = left * kOne / all;

@@ -436,9 +436,7 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   return schedule;
 }
 
-bool searches_clusters(const Config& config) {
-  return config.variant == Variant::wgmma || config.variant == Variant::wgmma_rows;
-}
+bool searches_clusters(const Config& config) { return config.variant == Variant::wgmma_rows; }
 
 std::int64_t steps_worth_a_cut(const Config& config) {
   return config.variant == Variant::wgmma_rows ? kNeverCut : config.split_saves;

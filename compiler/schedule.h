@@ -141,7 +141,8 @@ struct ScheduleFigures {
 /// Batch tiles of a batch of `n` that are computed at the same time.
 [[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
-/// Whether it is worth milliseconds that clusters read few tiles of x: for kernels of large batches.
+/// Whether it is worth milliseconds that clusters read few tiles of x: for wgmma_rows. The clusters of other
+/// kernels for large batches are those that an H100 was measured with.
 [[nodiscard]] bool searches_clusters(const Config& config);
 
 /// More steps than any schedule has.

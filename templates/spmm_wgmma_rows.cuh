@@ -12,12 +12,14 @@
 // yᵀ = W · xᵀ, so that 64 outputs are the rows of a product, and batch rows its columns.
 //
 // Those 64 outputs, a tile, are of one block row, or of two or four that are merged: smaller blocks are
-// gathered into tiles of 64. An item has a tile for each of two or three warpgroups that multiply. These share
-// lines of x, which the copy engine brings once for all of them, and take nothing else from one another: each
-// has a ring of blocks of W, and goes through the chunks of its own tile. Another warpgroup produces.
+// gathered into tiles of 64. An item has a tile for each of two or three warpgroups that multiply. These
+// share lines of x, which the copy engine brings once for all of them, and take nothing else from one
+// another: each has a ring of blocks of W, and goes through the chunks of its own tile. Another warpgroup
+// produces.
 //
 //   ring of x          │ line │ line │ line │ line │          full, empty: of a line of tile_n batch rows
-//   ring of W, each    │ W │ W │   │ W │ W │   │ W │ W │      full, empty: of the blocks of a tile in a column
+//   ring of W, each    │ W │ W │   │ W │ W │   │ W │ W │      full, empty: of the blocks of a tile in a
+//   column
 //
 // A warpgroup waits for a block of W first, then for the line that it is multiplied with, and gives back both
 // when its products are complete, before it waits again: it holds no line while it waits for W, which the
@@ -86,12 +88,15 @@ struct Chunk {
   }
   __device__ __forceinline__ int place() const { return static_cast<int>(bits & 0xff); }  ///< of x
   __device__ __forceinline__ unsigned parity() const { return bits >> 8 & 1; }
-  __device__ __forceinline__ int column() const { return static_cast<int>(bits >> 16 & 0xff); }  ///< of the line
+  __device__ __forceinline__ int column() const {
+    return static_cast<int>(bits >> 16 & 0xff);
+  }  ///< of the line
   __device__ __forceinline__ bool last() const { return bits >> 31 != 0; }
 };
 
-/// What a producer knows of warpgroups, in one register: how often the places of W of each were filled, modulo two
-/// rounds of the ring, in a byte; and in the last byte, which of them have blocks for the line that was filled last.
+/// What a producer knows of warpgroups, in one register: how often the places of W of each were filled,
+/// modulo two rounds of the ring, in a byte; and in the last byte, which of them have blocks for the line
+/// that was filled last.
 template <int kPlaces>
 struct Filled {
   unsigned bits = 0;
@@ -233,7 +238,8 @@ struct RowTile {
     for (int v = 0; v < kSums; ++v) sum(v) = 0;
     pin();
   }
-  /// An optimization barrier: sums are cleared before the products that follow are begun, and read after them.
+  /// An optimization barrier: sums are cleared before the products that follow are begun, and read after
+  /// them.
   __device__ __forceinline__ void pin() {
 #pragma unroll
     for (int v = 0; v < kSums; ++v) ptx::pin(sum(v));
@@ -257,7 +263,8 @@ struct RowTile {
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        ptx::queue_product<Config::operands, 0, Config::by_columns>(sums[part], w.of[step], x[part].of[step], 1);
+        ptx::queue_product<Config::operands, 0, Config::by_columns>(sums[part], w.of[step], x[part].of[step],
+                                                                    1);
     ptx::commit_products();
     ptx::wait_products<0>();
   }
@@ -353,11 +360,11 @@ __device__ __forceinline__ void multiply_own(const typename Config::Table& table
   }
 }
 
-/// Config names block_in, rows (warpgroups that multiply), cluster (CTAs that share W, with neighbouring batch
-/// tiles), stages (lines of x) and stages_w (blocks of W, or merged ones, of a warpgroup) of the rings,
-/// line_bytes (of x along k), columns (batch rows of an instruction), operands (a ptx::WgmmaOperands), the Element, and what `spmm` needs.
-/// Maps are of x in boxes of tile_n rows of a line, and of W in boxes of a block, shared out to the CTAs that
-/// share it.
+/// Config names block_in, rows (warpgroups that multiply), cluster (CTAs that share W, with neighbouring
+/// batch tiles), stages (lines of x) and stages_w (blocks of W, or merged ones, of a warpgroup) of the rings,
+/// line_bytes (of x along k), columns (batch rows of an instruction), operands (a ptx::WgmmaOperands), the
+/// Element, and what `spmm` needs. Maps are of x in boxes of tile_n rows of a line, and of W in boxes of a
+/// block, shared out to the CTAs that share it.
 template <class Config>
 __device__ __forceinline__ void spmm_wgmma_rows(
     const typename Config::Element*, const typename Config::Element* w, typename Config::Output::Element* y,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 namespace sparsekiln::tools {
 namespace {
@@ -53,16 +54,26 @@ Json describe_schedule(const BlockRuns& schedule) {
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     Json runs = Json::array();
     std::int64_t cost = 0;
-    for (const BlockRun& run : schedule.runs_of(worker)) {
+    for (const BlockRun& run :
+         schedule.groups.empty() ? schedule.runs_of(worker) : std::span<const BlockRun>()) {
       runs.push_back({{"row", run.row}, {"first_block", run.first}, {"blocks", run.blocks}});
       cost += cost_of(run);
     }
-    workers.push_back({{"cost", cost}, {"runs", runs}});
+    if (schedule.groups.empty()) {
+      workers.push_back({{"cost", cost}, {"runs", runs}});
+    } else {
+      Json groups = Json::array();
+      for (const BlockGroup& group : schedule.groups_of(worker)) {
+        groups.push_back({{"outs", group.outs}, {"ins", group.ins}, {"pieces", group.pieces.size()}});
+        cost += cost_of(group);
+      }
+      workers.push_back({{"cost", cost}, {"groups", groups}});
+    }
     largest = std::max(largest, cost);
     all += cost;
   }
   const double mean = static_cast<double>(all) / schedule.workers();
-  return {{"runs", schedule.runs.size()},
+  return {{schedule.groups.empty() ? "runs" : "groups", schedule.items()},
           {"workers", schedule.workers()},
           {"mean_cost", mean},
           {"largest_cost", largest},

@@ -11,12 +11,9 @@
 
 namespace sparsekiln::cuda {
 
-/// Chunks that a slice has at least: fewer are not worth a combine.
-inline constexpr std::int64_t kChunksOfSlice = 8;
-
 /// CTAs that share a run, each with a slice of the batch rows (templates/sddmm.cuh): as many as keep all of
-/// target.workers × config.split busy, where a convolution has fewer runs: for the largest batch, of which
-/// smaller ones use some. 1: a CTA sums all rows.
+/// target.workers × config.split busy, where a convolution has fewer runs, or variant grouped fewer groups:
+/// for the largest batch, of which smaller ones use some. 1: a CTA sums all rows.
 [[nodiscard]] std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
                                         std::int64_t runs);
 

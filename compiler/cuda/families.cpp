@@ -7,7 +7,7 @@ namespace sparsekiln::cuda {
 
 // Each is defined in the file of its name.
 extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmWgmmaRows, kSpmmDirect;
-extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma;
+extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma, kSddmmGrouped;
 
 namespace {
 
@@ -18,6 +18,7 @@ constexpr std::array kSddmmFamilies{
     &kSddmmSimt,
     &kSddmmMma,
     &kSddmmWgmma,
+    &kSddmmGrouped,
 };
 
 }  // namespace

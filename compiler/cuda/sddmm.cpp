@@ -1,5 +1,6 @@
 #include "compiler/cuda/sddmm.h"
 
+#include <array>
 #include <set>
 #include <span>
 #include <string>
@@ -41,6 +42,74 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
     text += fmt::format("//   geometry {}; columns are features and taps\n", to_string(gradient.convolution));
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
+}
+
+/// Numbers of a group, as PieceGroup of templates/sddmm_grouped.cuh has them.
+constexpr std::int64_t kGroupNumbers = 4;
+/// Numbers of a pair, as PiecePair there.
+constexpr std::int64_t kPairNumbers = 3;
+
+/// A pair as PiecePair has it.
+std::array<std::int32_t, kPairNumbers> numbers_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
+  const auto of_dy = static_cast<std::int32_t>(group.outs.size());
+  const BlockGroup::Piece& first = group.pieces[static_cast<std::size_t>(pair[0])];
+  if (pair[1] == BlockGroup::kNone)
+    return {first.out | (of_dy + first.in) << 8 | (of_dy + first.in) << 16, first.dw, BlockGroup::kNone};
+  const BlockGroup::Piece& second = group.pieces[static_cast<std::size_t>(pair[1])];
+  if (first.out == second.out)
+    return {first.out | (of_dy + first.in) << 8 | (of_dy + second.in) << 16, first.dw, second.dw};
+  return {(of_dy + first.in) | first.out << 8 | second.out << 16 | 1 << 24, first.dw, second.dw};
+}
+
+/// The same as write_tables of groups, each with so many pairs: those that it lacks read what there is.
+void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule, TableForm form,
+                        std::size_t pairs_of_group) {
+  const std::size_t index = source.entries.size();
+  std::vector<std::int32_t> groups;
+  std::vector<std::int32_t> tiles;
+  std::vector<std::int32_t> pairs;
+  for (const BlockGroup& group : schedule.groups) {
+    groups.insert(groups.end(), {static_cast<std::int32_t>(tiles.size()), group.tiles(),
+                                 static_cast<std::int32_t>(group.outs.size()), group.summed});
+    tiles.insert(tiles.end(), group.outs.begin(), group.outs.end());
+    tiles.insert(tiles.end(), group.ins.begin(), group.ins.end());
+    for (const BlockGroup::Pair& pair : group.pairs) {
+      const auto numbers = numbers_of(group, pair);
+      pairs.insert(pairs.end(), numbers.begin(), numbers.end());
+    }
+    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair)
+      pairs.insert(pairs.end(), {0, BlockGroup::kNone, BlockGroup::kNone});
+  }
+  const std::size_t numbers = schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size();
+  const TablePlace place = places.next(form, static_cast<std::int64_t>(4 * numbers));
+  source.text += fmt::format(
+      "\n// Each worker's first group; four numbers a group: first tile, tiles, of these of dy, of these\n"
+      "// summed; the tiles, each 64 features; {} pairs of pieces a group: tiles, and where they are in "
+      "dw.\n",
+      pairs_of_group);
+  ArrayWriter arrays(source, index, place);
+  arrays.write("worker_begin", schedule.worker_begin);
+  arrays.write("groups", groups);
+  arrays.write("tiles", tiles);
+  arrays.write("pairs", pairs);
+  const auto element = [&](std::string_view array, std::string_view at) {
+    return element_text(array, index, place, at);
+  };
+  source.text += fmt::format(
+      "struct Table{} {{\n"
+      "  __device__ static int worker(int index) {{ return {}; }}\n"
+      "  __device__ static sparsekiln::PieceGroup group(int index) {{\n"
+      "    return {{{}, {}, {}, {}}};\n"
+      "  }}\n"
+      "  __device__ static int tile(int index) {{ return {}; }}\n"
+      "  __device__ static sparsekiln::PiecePair pair(int index) {{\n"
+      "    return {{{}, {}, {}}};\n"
+      "  }}\n"
+      "}};\n",
+      index, element("worker_begin", "index"), element("groups", "4 * index"),
+      element("groups", "4 * index + 1"), element("groups", "4 * index + 2"),
+      element("groups", "4 * index + 3"), element("tiles", "index"), element("pairs", "3 * index"),
+      element("pairs", "3 * index + 1"), element("pairs", "3 * index + 2"));
 }
 
 /// The arrays of one entry, and `struct Table<index>` which reads them. `gates`: its members that write_gates
@@ -118,7 +187,7 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.type("Derivative", fmt::format("sparsekiln::{}", activation_of(gradient.derivative)));
   members.number("block_out", gradient.block.out);
   members.number("block_in", gradient.block.in);
-  members.number("width", config.rows, "blocks of a run");
+  members.number("width", config.rows, "blocks of a run, or pieces of a group");
   members.number("chunk", config.tile_n, "batch rows of a stage");
   members.number("stages", config.stages);
   members.number("threads", instance.threads);
@@ -250,7 +319,7 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
     const bool transposes = gradient.image_alignment != 0;
     if (transposes) entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
     entry.tile_n = 0;
-    const auto runs = static_cast<std::int64_t>(schedules[i].runs.size());
+    const std::int64_t runs = schedules[i].items();
     const std::int32_t slices = batch_slices(gradient, target, config, runs);
     entry.workers = schedules[i].workers() * slices;
     const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
@@ -267,7 +336,11 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
       entry.arguments.push_back(parameter.argument);
     add_tensor_maps(entry, instance.tensor_maps);
     if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
-    write_tables(source, places, gradient, schedules[i], config.table, gates_text);
+    if (config.variant == Variant::grouped)
+      write_group_tables(source, places, schedules[i], config.table,
+                         static_cast<std::size_t>(config.rows / 2));
+    else
+      write_tables(source, places, gradient, schedules[i], config.table, gates_text);
     Declarations members =
         declarations_of(gradient, target, config, instance, slices, counter_bytes, counter_bytes + sums);
     if (transposes)
@@ -332,6 +405,10 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
 }
 
 std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
+  if (config.variant == Variant::grouped)
+    return 4 * (group_bound(gradient) *
+                    (kGroupNumbers + kPairNumbers * config.rows / 2 + tiles_of_place(config) + 1) +
+                2 + 3 * 4);
   const std::int64_t runs = run_bound(gradient, config.rows);
   // A run has four numbers and at most a worker of its own, a block has its column.
   return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);

@@ -17,9 +17,9 @@ bool is_side(std::int32_t side) { return side == 16 || side == 32 || side == 64;
 void validate(const Spmm& problem, const Target& target) {
   require_wgmma_operands(problem, target);
   const BlockShape block = problem.weight_block();
-  require_wgmma(is_side(block.out) && is_side(block.in),
-                fmt::format("variant wgmma_rows takes blocks whose sides are 16, 32 or 64, not {}",
-                            to_string(block)));
+  require_wgmma(
+      is_side(block.out) && is_side(block.in),
+      fmt::format("variant wgmma_rows takes blocks whose sides are 16, 32 or 64, not {}", to_string(block)));
   require_wgmma(size_of(problem.dtype) == 2,
                 fmt::format("variant wgmma_rows multiplies types of 16 bits, not {}", name(problem.dtype)));
   require_wgmma(problem.cut_in == 0,
@@ -74,12 +74,8 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
 }  // namespace
 
 extern const SpmmFamily kSpmmWgmmaRows;
-const SpmmFamily kSpmmWgmmaRows{Variant::wgmma_rows,
-                                "spmm_wgmma_rows",
-                                Arithmetic::tensor_cores,
-                                validate,
-                                instantiate,
-                                &kSpmmWgmmaRowsTuning,
-                                "sm_90a"};
+const SpmmFamily kSpmmWgmmaRows{
+    Variant::wgmma_rows,   "spmm_wgmma_rows", Arithmetic::tensor_cores, validate, instantiate,
+    &kSpmmWgmmaRowsTuning, "sm_90a"};
 
 }  // namespace sparsekiln::cuda

@@ -23,13 +23,13 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk_shared_bytes =
       std::int64_t{shape.line_bytes / shape.chunk.columns} * (2 * kRowsTile + config.tile_n);
   costs.begin = 40.0 * config.warps;
-  // Of the warpgroup that multiplies it, and of the warp that produces.
+  // The warpgroup that multiplies it, and the warp that produces, each have some.
   costs.chunk = kWarps * (104 + 5.0 * steps * (config.tile_n / shape.columns));
   costs.item = config.rows * kWarps * 1.2 * sums;
   costs.entries = config.rows * kWarps * sums * (6 + value_costs(problem)) * kEntries / config.tile_n;
   costs.waits = {.latency = 0.535 + if_it(config.cluster > 1, 0.299), .round = 5};
-  // While a warpgroup ends its item, the others go on. Fitted to prototypes of two warpgroups, which an H100 ran
-  // (bench/measured/h100-2026-11-27.structures.json).
+  // While a warpgroup ends its item, the others go on. Fitted to prototypes of two warpgroups, which an H100
+  // ran (bench/measured/h100-2026-11-27.structures.json).
   costs.waits.item /= 2 * config.rows;
   costs.waits.launch = 8;
   return costs;

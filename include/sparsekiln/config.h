@@ -17,6 +17,7 @@ enum class Variant : std::uint8_t {
   direct,  ///< tensor cores fed from registers, for small batches
   /// sm_90a: tensor cores fed by the copy engine, whose warpgroups have block rows of their own
   wgmma_rows,
+  grouped,  ///< sm_90a: grad_weight of large batches, whose CTAs sum many blocks at once
 };
 struct NamedVariant {
   Variant value;
@@ -32,6 +33,7 @@ inline constexpr NamedVariant kVariants[] = {
     {Variant::wgmma, "wgmma"},
     {Variant::direct, "direct"},
     {Variant::wgmma_rows, "wgmma_rows"},
+    {Variant::grouped, "grouped"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 
@@ -70,7 +72,8 @@ struct Config {
   std::int32_t warps = 4;   ///< warps of a CTA; 1 on the cpu target
   std::int32_t split = 1;   ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
                             ///< split between them
-  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x
+  std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x;
+                            ///< grouped: pieces of 64 × 64 that a CTA sums at once, at most
   std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
   /// targets.

@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 /// that a launch only copies a few words and points at them.
 class LaunchPlan {
  public:
-  static constexpr std::size_t kMaxArguments = 24;
+  static constexpr std::size_t kMaxArguments = 28;
 
   /// Where LaunchOperands has what an argument is. Throws `internal` for an unknown one.
   [[nodiscard]] static std::uint16_t offset_of(Argument argument);

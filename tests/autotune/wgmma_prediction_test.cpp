@@ -29,6 +29,8 @@ Problem layer(std::int32_t rows, std::int32_t cols, double density, std::int32_t
   return problem;
 }
 
+bool is_of_hopper(Variant variant) { return variant == Variant::wgmma || variant == Variant::wgmma_rows; }
+
 /// The least predicted time of the space's kernels with clusters.
 double best_us(const Problem& problem, std::int64_t n) {
   double best = std::numeric_limits<double>::infinity();
@@ -44,10 +46,25 @@ TEST_CASE("large batches take wgmma by default, in clusters of one TPC's multipr
                                    {layer(32, 32, 0.25, 128, 8192), 8192}}) {
     const Config config = choose_plan(problem, kHopper).front().config;
     CAPTURE(to_string(config));
-    CHECK(config.variant == Variant::wgmma);
+    CHECK(is_of_hopper(config.variant));
     CHECK(config.cluster * config.cluster_rows <= 2);
     CHECK(config.in_flight > kAllInFlight);
   }
+}
+
+TEST_CASE("gradients of the weight for large batches sum many blocks at once by default") {
+  Problem problem = layer(224, 64, 0.1, 64, 8192);
+  problem.operation = Operation::grad_weight;
+  const Config config = choose_plan(problem, kHopper).front().config;
+  CAPTURE(to_string(config));
+  CHECK(config.variant == Variant::grouped);
+  const Prediction expected = predict(problem, kHopper, config, 8192);
+  CHECK(expected.us < 265);
+  CHECK(expected.cache_bytes < 1.35e9);  // 2.3e9 with runs of two blocks
+  // Each operand comes from memory once, since there is one wave.
+  CHECK(expected.memory_bytes < 1.01 * (2.0 * 8192 * 64 * (224 + 64) + 2.0 * 64 * 64 * 1434));
+  problem.batch = 128;
+  CHECK(choose_plan(problem, kHopper).front().config.variant != Variant::grouped);
 }
 
 TEST_CASE("more clusters of four than the device holds at once take a second round") {
@@ -76,7 +93,7 @@ TEST_CASE("the last range of a dynamic batch takes wgmma, however far it goes") 
     const Config config = choose_plan(problem, kHopper).back().config;
     CAPTURE(bound);
     CAPTURE(to_string(config));
-    CHECK(config.variant == Variant::wgmma);
+    CHECK(is_of_hopper(config.variant));
     CHECK(config.in_flight > kAllInFlight);
   }
 }

@@ -1,7 +1,7 @@
 """The cost model ranks configs that a GPU has measured as well as it did: bench/measured/*.accuracy.json has what it reached.
 bench/l2 expects the bytes from memory that Nsight Compute counted, as throughput and duration: bench/measured/*.dram.json.
 By it defaults for large batches read about what the fastest measured configs read.
-Kernels that no GPU has run take what others of their structures took: bench/measured/*.structures.json.
+Kernels take what others of their structures took: bench/measured/*.structures.json.
 
     python3 bench/model_accuracy.py BUILD_DIR --from bench/measured/NAME.jsonl --json > bench/measured/NAME.accuracy.json
 
@@ -72,7 +72,7 @@ class Ratchet(unittest.TestCase):
                 config = one["config"].replace("in_flight=0", "in_flight=all")
                 self.assertLess(memory_bytes(one) / memory_bytes(one, "--config", config), 1.1)
 
-    def test_kernels_that_no_gpu_has_run_take_about_what_their_structures_took(self):
+    def test_kernels_take_about_what_their_structures_took(self):
         """Kernels that are not of this project, but each of the structure of a config (docs/tuning-model.md)."""
         for file in sorted((_BENCH / "measured").glob("*.structures.json")):
             measured = json.loads(file.read_text())

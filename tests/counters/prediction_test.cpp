@@ -153,6 +153,16 @@ std::vector<Launch> launches() {
   grad_weight({64, 64}, 200, DType::f16, "wgmma tile_n=64 stages=3 warps=12 rows=2");
   grad_weight({64, 64}, 70, DType::f16, "wgmma tile_n=64 stages=4 warps=12 rows=4");
   grad_weight({64, 128}, 1000, DType::bf16, "wgmma tile_n=128 stages=2 warps=12 rows=2");
+  grad_weight({64, 64}, 200, DType::bf16, "grouped tile_n=32 stages=4 warps=16 rows=12");
+  grad_weight({64, 128}, 300, DType::f16, "grouped tile_n=32 stages=5 warps=16 rows=12");
+  grad_weight({128, 128}, 64, DType::bf16, "grouped tile_n=32 stages=6 warps=16 rows=6");
+  // Four CTAs share a group, a slice of the batch each.
+  result.push_back({Operation::grad_weight,
+                    {64, 64},
+                    1100,
+                    kHalf,
+                    "sm_90:132",
+                    "grouped tile_n=32 stages=5 warps=16 rows=12"});
   return result;
 }
 

@@ -100,6 +100,9 @@ enum Axis : std::size_t {
   kAxes
 };
 
+/// Values of kWgmma: neither, variant wgmma, and variant grouped.
+constexpr int kGrouped = 2;
+
 /// One kernel, and how it is launched.
 struct SddmmCase {
   Layout layout;
@@ -166,6 +169,14 @@ SddmmCase case_of(const Row& row) {
     config.stages = value(kStages, row, kStage);
     config.tile_out = value(kTileOuts, row, kTileOut);
     config.table = value(kForms, row, kForm);
+    if (row[kWgmma] == kGrouped) {  // which has few numbers of its own
+      config.variant = Variant::grouped;
+      config.rows = row[kWidth] % 2 == 0 ? 12 : 6;
+      config.tile_n = 32;
+      config.warps = 16;
+      config.stages = std::max(config.stages, 3);
+      config.tile_out = 0;
+    }
     test.options.config = config;
   }
   test.options.target = Suite::current().target_with(value(kWorkers, row, kWorker));
@@ -179,7 +190,7 @@ SddmmCase case_of(const Row& row) {
 
 /// What a launch costs on the emulator, and whether integers stay exact.
 bool affordable(const Row& row) {
-  const double kMostWork = row[kWgmma] == 1 ? 2e7 : 1.5e6;  // which the emulator multiplies quickly
+  const double kMostWork = row[kWgmma] != 0 ? 2e7 : 1.5e6;  // which the emulator multiplies quickly
   static const std::vector<std::int64_t> blocks = [] {
     std::vector<std::int64_t> result;
     for (const NamedLayout& layout : test_layouts()) result.push_back(layout.make().blocks());
@@ -202,7 +213,7 @@ std::vector<int> axis_sizes() {
   set(kChunk, kChunks.size());
   const bool wgmma = Suite::current().device()->target().compute_capability() == 90;
   set(kWarp, kWarps.size() - (wgmma ? 0 : kWarpsOfWgmma));
-  set(kWgmma, wgmma ? 2 : 1);
+  set(kWgmma, wgmma ? kGrouped + 1 : 1);
   set(kStage, kStages.size());
   set(kTileOut, kTileOuts.size());
   set(kOrder, kOrders.size());
@@ -248,11 +259,11 @@ bool exists(const Row& row) {
   return found->second;
 }
 
-/// Whether wgmma computes it, as far as `exists` does not know.
+/// Whether variants wgmma and grouped compute it, as far as `exists` does not know.
 bool fits_wgmma(const Row& row) { return row[kDynamic] != 1 && row[kCut] != 1 && row[kAlignment] <= 0; }
 
 bool fits(const Row& row) {
-  if (row[kWgmma] == 1 && !fits_wgmma(row)) return false;
+  if (row[kWgmma] > 0 && !fits_wgmma(row)) return false;
   const auto set = [&](Axis from, Axis to) {
     return std::find(row.begin() + from, row.begin() + to, kUnset) == row.begin() + to;
   };

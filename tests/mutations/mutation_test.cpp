@@ -35,19 +35,20 @@ struct Subject {
 /// Rows that are split, and so long that every stage is filled again; a batch that does not fill its last
 /// tile. `inputs`: of the product.
 Subject make_subject(DType dtype, BlockShape block, const char* config, Math math = Math::ieee,
-                     Operation operation = Operation::forward, Options options = {}, int inputs = 768) {
+                     Operation operation = Operation::forward, Options options = {}, int inputs = 768,
+                     std::int64_t batch = 61, int workers = 2) {
   const Layout layout = operation == Operation::forward ? patterns::random(6, inputs / block.in, 0.5, 5)
                                                         : patterns::random(inputs / block.out, 6, 0.5, 5);
   options.operation = operation;
   options.block = block;
-  options.batch = 61;
+  options.batch = batch;
   options.dtype = dtype;
   options.config = parse_config(config);
   const Variant variant = options.config->variant;
   const bool hopper = options.overlap_launches || options.config->panels != 0 || variant == Variant::wgmma ||
-                      variant == Variant::wgmma_rows;
+                      variant == Variant::wgmma_rows || variant == Variant::grouped;
   const std::string arch = hopper ? "sm_90" : "sm_80";
-  options.target = arch + ":2";
+  options.target = arch + ":" + std::to_string(workers);
   options.math = math;
   const TemporaryFolder folder;
   options.cache_dir = folder.path();
@@ -251,6 +252,20 @@ TEST_CASE("every fault planted in a gradient of the weight by the copy engine an
                    {Fault::arrival_removed, Fault::phase_changed, Fault::box_off,
                     Fault::product_wait_off_by_one, Fault::accumulator_swapped, Fault::transposition_dropped},
                    4);
+}
+
+TEST_CASE("every fault planted in a gradient of the weight whose CTAs sum many blocks is found") {
+  const Options options = {.epilogue = {.scale = true}, .bias_gradient = true};
+  const std::vector<Fault> faults = faults_of_wgmma({Fault::transposition_dropped, Fault::exchange_dropped});
+  check_all_caught(make_subject(DType::f16, {64, 64}, "grouped tile_n=32 warps=16 stages=3 rows=12",
+                                Math::ieee, Operation::grad_weight, options),
+                   faults, 4);
+  // Slices of the batch are combined.
+  check_all_caught(make_subject(DType::bf16, {64, 64}, "grouped tile_n=32 warps=16 stages=4 rows=12",
+                                Math::ieee, Operation::grad_weight, {}, 768, 600, 16),
+                   {Fault::product_wait_off_by_one, Fault::order_removed, Fault::store_of_counter_removed,
+                    Fault::phase_changed, Fault::barrier_removed, Fault::store_address_off},
+                   3);
 }
 
 TEST_CASE("every fault planted in a kernel of the gradient of the weight is found") {

@@ -1,4 +1,5 @@
-// The rings of templates/spmm_wgmma_rows.cuh: a producer and warpgroups that go through tables as its kernels do.
+// The rings of templates/spmm_wgmma_rows.cuh: a producer and warpgroups that go through tables as its kernels
+// do.
 
 #include <algorithm>
 #include <array>
@@ -31,8 +32,8 @@ struct Rings {
   std::int32_t groups;
 };
 
-/// What goes on is decided by the order of chunks alone: whoever can go on does, and where nobody can before all
-/// chunks are done, no timing of a device would help.
+/// The order of chunks alone decides what goes on: a side that can go on does, and where neither can before all chunks
+/// are done, no timing of a device would help.
 class Simulation {
  public:
   Simulation(Rings rings, Release release)
@@ -47,7 +48,8 @@ class Simulation {
       for (const Tables::Step& chunk : chunks)
         if (!produce(chunk.bits)) return false;
     consume();
-    return std::all_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.waiting.empty(); });
+    return std::all_of(groups_.begin(), groups_.end(),
+                       [](const Group& group) { return group.waiting.empty(); });
   }
 
  private:

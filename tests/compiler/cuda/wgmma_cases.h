@@ -48,7 +48,7 @@ std::string refusal(const Computed& computed, const Target& target, const Config
 /// Compiles one entry and checks what every kernel must keep: no spills, and no message of ptxas that it had
 /// to wait for products, or to ignore registers that warpgroups exchange (C7508 to C7519).
 /// `registers`: of a thread as it is launched, which its warpgroups then share out.
-inline Resources compiled_clean(const Source& source, int registers = 168) {
+inline Resources compiled_clean(const Source& source, std::int32_t registers = 168) {
   const NvrtcOutput output = find_nvrtc()->compile(source.text, "sm_90a");
   const Resources resources = read_resources(output.cubin, source.entries.front().passes.front(), output.log);
   CHECK(resources.spill_load_bytes == 0);

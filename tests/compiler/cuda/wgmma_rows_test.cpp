@@ -1,4 +1,5 @@
-// The kernels of sm_90a whose warpgroups have block rows of their own: their shapes, and their code through NVRTC.
+// The kernels of sm_90a whose warpgroups have block rows of their own: their shapes, and their code through
+// NVRTC.
 
 #include <array>
 #include <cstdint>
@@ -118,7 +119,8 @@ TEST_CASE("no cluster of wgmma_rows is split, however long its rows are") {
   CHECK(make_schedule(product, wide, wgmma_config(256, 3, 2), 256).items.size() > 1);
 }
 
-TEST_CASE("kernels of wgmma_rows compile without spills and without waits that are not asked for" * need_nvrtc()) {
+TEST_CASE("kernels of wgmma_rows compile without spills and without waits that are not asked for" *
+          need_nvrtc()) {
   Epilogue longest{.scale = true, .bias = true, .activation = Activation::gelu, .residual = true};
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const BlockShape block : {BlockShape{64, 64}, {32, 32}, {16, 16}, {16, 64}})
