@@ -25,6 +25,16 @@ std::int64_t chunks_of(std::int64_t steps, ChunkShape chunk) {
   return chunk.shares * (chunk.blocks == 1 ? blocks : quotient_up(blocks, chunk.blocks));
 }
 
+/// Loads of x for items whose steps have these block columns, where one serves `taps` of them in a row.
+template <class InputOf>
+std::int64_t loads_of(std::span<const Item> items, std::int32_t taps, InputOf input_of) {
+  std::int64_t loads = 0;
+  for (const Item& item : items)
+    for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step)
+      loads += step == item.first_step || input_of(step) / taps != input_of(step - 1) / taps ? 1 : 0;
+  return loads;
+}
+
 /// Chunks of rows of a mean length: all but the last one of a row are full, and that on average by half.
 double expected_chunks(double steps, double items, ChunkShape chunk) {
   const double full = steps * chunk.parts * chunk.weights / chunk.blocks;
@@ -222,8 +232,11 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
   const std::array key{config.rows, config.merge, config.cluster_rows};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  Listed listed{std::move(lists.begins), {}, figures(lists.steps, config.merge, config.cluster_rows)};
-  for (const Step& step : lists.steps) listed.same_input.push_back((step.flags & kSameInput) != 0);
+  Listed listed{std::move(lists.begins), {}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  for (const Step& step : lists.steps) {
+    listed.same_input.push_back((step.flags & kSameInput) != 0);
+    listed.inputs.push_back(step.input());
+  }
   return lists_.emplace(key, std::move(listed)).first->second;
 }
 
@@ -232,11 +245,13 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   const std::array key{
       config.rows,        config.merge, config.cluster_rows, most_workers(problem, target, config, n),
       config.split_saves, chunk.blocks, chunk.parts,         chunk.weights,
-      chunk.shares};
+      chunk.shares,       chunk.taps};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
   const Listed& of_clusters = listed(problem, config);
   const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
-  Counts counts = counts_of(shared, chunk);
+  ChunkShape of_one_tap = chunk;  // it has no steps, whose loads are counted below
+  of_one_tap.taps = 1;
+  Counts counts = counts_of(shared, of_one_tap);
   counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   const auto loads_again = [&](const Item& item) {
@@ -244,6 +259,10 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   };
   counts.loads = of_clusters.figures.loads +
                  std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
+  if (chunk.taps > 1)
+    counts.loads = loads_of(shared.items, chunk.taps, [&](std::int32_t step) {
+      return of_clusters.inputs[static_cast<std::size_t>(step)];
+    });
   return schedules_.emplace(key, counts).first->second;
 }
 
@@ -255,7 +274,9 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   counts.partials = schedule.partials;
   counts.counters = schedule.counters;
   counts.clusters = counts.items - counts.partials + counts.counters;
-  counts.loads = found.loads;
+  counts.loads = chunk.taps == 1 ? found.loads : loads_of(schedule.items, chunk.taps, [&](std::int32_t step) {
+    return schedule.steps[static_cast<std::size_t>(step)].input();
+  });
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
   counts.largest = found.balance();
@@ -275,7 +296,7 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
-  counts.loads = rounded(expected_loads(layout, config, steps));
+  counts.loads = rounded(expected_loads(layout, config, steps) / chunk.taps);
   counts.largest = shares.largest;
   if (!known) {
     counts.items = counts.clusters + rounded(shares.splits);

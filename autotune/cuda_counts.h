@@ -25,10 +25,11 @@ struct Counts {
   std::int64_t clusters = 0;        ///< items that reach y: of the parts of a split cluster, one does
   std::int64_t chunks = 0;          ///< stages' contents, as the kernel's tables count them
   std::int64_t without_blocks = 0;  ///< chunks that only keep pace with those of a team's other worker
-  std::int64_t loads = 0;           ///< tiles of x, of a block's inputs each, once for a team
-  std::int64_t partials = 0;        ///< parts of split clusters
-  std::int64_t counters = 0;        ///< split clusters
-  double largest = 1;               ///< steps of the worker that has most, of the mean
+  /// Tiles of x, of a block's inputs each, once for a team; those that serve several taps count once.
+  std::int64_t loads = 0;
+  std::int64_t partials = 0;  ///< parts of split clusters
+  std::int64_t counters = 0;  ///< split clusters
+  double largest = 1;         ///< steps of the worker that has most, of the mean
 };
 [[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
 
@@ -74,6 +75,7 @@ class RowShares {
   struct Listed {
     std::vector<std::int32_t> begins;  ///< as StepLists has it
     std::vector<bool> same_input;      ///< of each step
+    std::vector<std::int32_t> inputs;  ///< the same, its block column
     ScheduleFigures figures;           ///< of the steps
   };
   [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
@@ -87,10 +89,10 @@ class RowShares {
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;
-  std::map<std::int64_t, Orders> orders_;                    ///< by workers
-  std::map<std::array<std::int64_t, 5>, Parts> splits_;      ///< by workers and the numbers of a chunk
-  std::map<std::array<std::int32_t, 3>, Listed> lists_;      ///< by rows, merge and cluster_rows
-  std::map<std::array<std::int32_t, 9>, Counts> schedules_;  ///< by the numbers that a schedule follows from
+  std::map<std::int64_t, Orders> orders_;                     ///< by workers
+  std::map<std::array<std::int64_t, 5>, Parts> splits_;       ///< by workers and the numbers of a chunk
+  std::map<std::array<std::int32_t, 3>, Listed> lists_;       ///< by rows, merge and cluster_rows
+  std::map<std::array<std::int32_t, 10>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 
 /// What make_schedule would give for a batch of n. It is made where CTAs share x, and where rows of a small

@@ -79,15 +79,15 @@ struct Warpgroups {
   /// A barrier of the threads that multiply: the producer is ahead.
   __device__ static __forceinline__ void sync() { ptx::sync_threads<1, kThreads>(); }
 
-  /// Calls produce() in one warp, and multiply() in all those that multiply.
-  template <class Produce, class Multiply>
+  /// Calls produce() in kProducers warps, and multiply() in all those that multiply.
+  template <int kProducers = 1, int kProducerRegisters = 40, class Produce, class Multiply>
   __device__ static __forceinline__ void run(Produce produce, Multiply multiply) {
     // A thread is launched with 168 of the 65536 registers: those that one warpgroup gives back are what two
     // get.
-    enum : int { kProducerRegisters = 40, kReaderRegisters = 232 };
+    enum : int { kReaderRegisters = (3 * 168 - kProducerRegisters) / 2 };
     if (threadIdx.x >= kThreads) {
       ptx::release_registers<kProducerRegisters>();
-      if (threadIdx.x / 32 == kWarps) produce();
+      if (threadIdx.x / 32 < kWarps + kProducers) produce();
     } else {
       ptx::acquire_registers<kReaderRegisters>();
       multiply();

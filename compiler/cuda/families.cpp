@@ -6,13 +6,13 @@
 namespace sparsekiln::cuda {
 
 // Each is defined in the file of its name.
-extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmDirect;
+extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmDirect, kSpmmHalo;
 extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma;
 
 namespace {
 
 constexpr std::array kSpmmFamilies{
-    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmDirect,
+    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmDirect, &kSpmmHalo,
 };
 constexpr std::array kSddmmFamilies{
     &kSddmmSimt,

@@ -18,6 +18,8 @@ struct ChunkShape {
   std::int32_t weights = 1;  ///< whose tiles share x, each in a chunk of its own: W and V of a GLU in turn
   /// Warps that go through the same chunk, each with outputs or a weight of its own. Tables have it once.
   std::int32_t shares = 1;
+  /// Block columns in a row, taps of one block of features, that one load of x serves. Tables do not know.
+  std::int32_t taps = 1;
   friend bool operator==(const ChunkShape&, const ChunkShape&) = default;
 };
 inline constexpr std::int32_t kMostParts = 8;

@@ -15,6 +15,7 @@ enum class Variant : std::uint8_t {
   vector,  ///< the cpu target's vector units, through LLVM
   wgmma,   ///< sm_90a: tensor cores fed by the copy engine; the types of mma, blocks of 64 and more
   direct,  ///< tensor cores fed from registers, for small batches
+  halo,    ///< sm_90a: convolutions, whose taps read one tile of the image with its border; f16 and bf16
 };
 struct NamedVariant {
   Variant value;
@@ -25,6 +26,7 @@ struct NamedVariant {
 inline constexpr NamedVariant kVariants[] = {
     {Variant::simt, "simt"},     {Variant::mma, "mma"},     {Variant::stream, "stream"},
     {Variant::vector, "vector"}, {Variant::wgmma, "wgmma"}, {Variant::direct, "direct"},
+    {Variant::halo, "halo"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 
