@@ -25,6 +25,16 @@ std::int64_t chunks_of(std::int64_t steps, ChunkShape chunk) {
   return chunk.shares * (chunk.blocks == 1 ? blocks : quotient_up(blocks, chunk.blocks));
 }
 
+/// Loads of x for items whose steps have these block columns, where one serves so many of them in a row.
+template <class InputOf>
+std::int64_t loads_of(std::span<const Item> items, std::int32_t columns, InputOf input_of) {
+  std::int64_t loads = 0;
+  for (const Item& item : items)
+    for (std::int32_t step = item.first_step; step < item.first_step + item.steps; ++step)
+      loads += step == item.first_step || input_of(step) / columns != input_of(step - 1) / columns ? 1 : 0;
+  return loads;
+}
+
 /// Chunks of rows of a mean length: all but the last one of a row are full, and that on average by half.
 double expected_chunks(double steps, double items, ChunkShape chunk) {
   const double full = steps * chunk.parts * chunk.weights / chunk.blocks;
@@ -98,17 +108,6 @@ Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std:
   return shares;
 }
 
-/// Counts::loads of clusters that are not split, for lines of several columns.
-std::int64_t lines_of(const StepLists& lists, std::int32_t columns) {
-  std::int64_t lines = 0;
-  for (std::size_t cluster = 0; cluster + 1 < lists.begins.size(); ++cluster) {
-    const auto begin = static_cast<std::size_t>(lists.begins[cluster]);
-    const auto end = static_cast<std::size_t>(lists.begins[cluster + 1]);
-    lines += count_lines(std::span(lists.steps).subspan(begin, end - begin), columns);
-  }
-  return lines;
-}
-
 /// The share of all columns that any row of a cluster needs, where the columns of its `size` rows are drawn
 /// at random. Clustering does better where rows are alike.
 double united(double density, std::int32_t size) { return 1 - std::pow(1 - density, size); }
@@ -138,9 +137,11 @@ Steps expected_steps(const Layout& layout, const Config& config) {
 }
 
 double expected_loads(const Layout& layout, const Config& config, const Steps& steps, ChunkShape chunk) {
-  if (config.rows == 1) return steps.steps;
+  if (config.rows == 1) return steps.steps / chunk.columns;
+  // The blocks of a line are there or not each by itself; the taps of a block all are.
+  const std::int32_t alone = chunk.of_tiles ? chunk.columns : 1;
   const double lines = static_cast<double>(quotient_up(layout.cols(), chunk.columns)) *
-                       united(layout.statistics().density, config.rows * config.merge * chunk.columns);
+                       united(layout.statistics().density, config.rows * config.merge * alone);
   return std::min(steps.steps, steps.clusters * lines);
 }
 
@@ -230,15 +231,16 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
   return parts;
 }
 
-const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config, std::int32_t columns) {
-  const std::array key{config.rows, config.merge, config.cluster_rows, columns,
+const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config) {
+  const std::array key{config.rows, config.merge, config.cluster_rows,
                        std::int32_t{searches_clusters(config)}};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  Listed listed{{}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
-  listed.loads = columns == 1 ? listed.figures.loads : lines_of(lists, columns);
-  listed.begins = std::move(lists.begins);
-  for (const Step& step : lists.steps) listed.same_input.push_back((step.flags & kSameInput) != 0);
+  Listed listed{std::move(lists.begins), {}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  for (const Step& step : lists.steps) {
+    listed.same_input.push_back((step.flags & kSameInput) != 0);
+    listed.inputs.push_back(step.input());
+  }
   return lists_.emplace(key, std::move(listed)).first->second;
 }
 
@@ -256,16 +258,22 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
                        chunk.columns,
                        std::int32_t{searches_clusters(config)}};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
-  const Listed& of_clusters = listed(problem, config, chunk.columns);
+  const Listed& of_clusters = listed(problem, config);
   const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
-  Counts counts = counts_of(shared, chunk);
+  ChunkShape of_one_column = chunk;  // it has no steps, whose loads are counted below
+  of_one_column.columns = 1;
+  Counts counts = counts_of(shared, of_one_column);
   counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   const auto loads_again = [&](const Item& item) {
     return item.steps > 0 && of_clusters.same_input[static_cast<std::size_t>(item.first_step)];
   };
-  counts.loads = of_clusters.loads +
+  counts.loads = of_clusters.figures.loads +
                  std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
+  if (chunk.columns > 1)
+    counts.loads = loads_of(shared.items, chunk.columns, [&](std::int32_t step) {
+      return of_clusters.inputs[static_cast<std::size_t>(step)];
+    });
   return schedules_.emplace(key, counts).first->second;
 }
 
@@ -277,12 +285,10 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   counts.partials = schedule.partials;
   counts.counters = schedule.counters;
   counts.clusters = counts.items - counts.partials + counts.counters;
-  counts.loads = found.loads;
-  if (chunk.columns > 1 && !schedule.steps.empty()) {
-    counts.loads = 0;
-    for (const Item& item : schedule.items)
-      counts.loads += count_lines(schedule.steps_of(item), chunk.columns);
-  }
+  counts.loads =
+      chunk.columns == 1 ? found.loads : loads_of(schedule.items, chunk.columns, [&](std::int32_t step) {
+        return schedule.steps[static_cast<std::size_t>(step)].input();
+      });
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
   counts.largest = found.balance();

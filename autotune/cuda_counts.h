@@ -74,10 +74,10 @@ class RowShares {
   struct Listed {
     std::vector<std::int32_t> begins;  ///< as StepLists has it
     std::vector<bool> same_input;      ///< of each step
+    std::vector<std::int32_t> inputs;  ///< the same, its block column
     ScheduleFigures figures;           ///< of the steps
-    std::int64_t loads = 0;            ///< as Counts has them, where no cluster is split
   };
-  [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config, std::int32_t columns);
+  [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
   [[nodiscard]] double contiguous(std::int64_t workers) const;
   [[nodiscard]] double longest_first(std::int64_t workers);
 
@@ -90,7 +90,7 @@ class RowShares {
   std::int64_t longest_ = 0;
   std::map<std::int64_t, Orders> orders_;                     ///< by workers
   std::map<std::array<std::int64_t, 5>, Parts> splits_;       ///< by workers and the numbers of a chunk
-  std::map<std::array<std::int32_t, 5>, Listed> lists_;       ///< by what list_steps and loads follow from
+  std::map<std::array<std::int32_t, 4>, Listed> lists_;       ///< by what list_steps follows from
   std::map<std::array<std::int32_t, 11>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 

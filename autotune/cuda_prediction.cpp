@@ -28,6 +28,9 @@ constexpr std::int64_t kLeastInFlight = 4;
 /// Rows may also be split only where that saves so many times as many steps.
 constexpr std::int32_t kRarely = 4;
 
+/// Workers of a batch tile that are tried where CTAs go from tile to tile.
+constexpr std::int32_t kMostWorkersOfTile = 8;
+
 /// A number, half of it, and so on.
 std::vector<std::int64_t> halvings(std::int64_t from) {
   std::vector<std::int64_t> numbers{from};
@@ -70,9 +73,18 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   const std::int64_t most = std::min({tiles, tiles_of(begin), std::int64_t{kMostGridRows}});
   Config best = config;
   double least = std::numeric_limits<double>::infinity();
-  for (const std::int64_t wanted : halvings(most)) {
+  // Where CTAs go from tile to tile, also as many tiles as leave each multiprocessor a CTA, of one worker,
+  // two and so on: for any number of tiles in a range, so that ranges have the same kernel.
+  const bool goes_on = costs.waits.wave > 0;
+  const bool of_range = goes_on && problem.batch.dynamic();
+  std::vector<std::int64_t> wanted_at_once = of_range ? std::vector{most} : halvings(most);
+  for (std::int32_t workers = 1; goes_on && workers <= std::min(kMostWorkersOfTile, target.workers);
+       ++workers)
+    wanted_at_once.push_back(std::min<std::int64_t>(most, target.workers / workers));
+  for (const std::int64_t wanted : wanted_at_once) {
     Config other = config;
-    other.in_flight = in_even_rounds(config, tiles, wanted);
+    other.in_flight = of_range && wanted < tiles ? static_cast<std::int32_t>(wanted)
+                                                 : in_even_rounds(config, tiles, wanted);
     if (tiles_at_once(problem, other, n) % config.cluster != 0) other.cluster = 1;
     // Costs do not depend on in_flight, but on whether there is a cluster.
     const double expected = other.cluster == config.cluster

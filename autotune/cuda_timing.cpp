@@ -125,6 +125,9 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double uneven = costs.chunk_per_warp ? 1 + (largest - 1) / std::sqrt(most) : largest;
   const auto of_multiprocessor = [&](auto all) { return static_cast<double>(all) / busy * most * uneven; };
   const double waves = std::ceil(together / room);
+  // A CTA goes on to the batch tiles of further rounds.
+  const double waves_of_launch =
+      std::ceil(std::ceil(ctas / static_cast<double>(work.rounds) / multiprocessors) / room);
   const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
                        static_cast<double>(costs.shared_bytes);
   const double memory_bytes = static_cast<double>(work.memory_bytes) +
@@ -141,7 +144,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
                                 work.longest_chunks / rings_of_cta * costs.waits.latency / ahead);
 
   Times times{};
-  of(times, Bound::latency) = waves * chain + static_cast<double>(work.rounds - 1) * costs.waits.round;
+  of(times, Bound::latency) = waves * chain + static_cast<double>(work.rounds - 1) * costs.waits.round +
+                              (waves_of_launch - 1) * costs.waits.wave;
   of(times, Bound::arithmetic) =
       (of_multiprocessor(work.fmas) / figures.lanes +
        of_multiprocessor(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *

@@ -134,7 +134,7 @@ void add_panels(Work& work, const Spmm& problem, const Config& config, std::int6
 Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, const Counts& counts,
           std::int64_t n) {
   const std::int64_t rows = problem.product_rows(n);
-  const std::int64_t tiles = quotient_up(rows, config.tile_n);
+  const std::int64_t tiles = problem.batch_tiles(n, config);
   // The last CTA of a cluster computes a tile, whether there is one or not.
   const std::int64_t computed = quotient_up(tiles, config.cluster) * config.cluster;
   const std::int64_t element = bytes_of(problem.dtype);
@@ -146,8 +146,10 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
   // Panels have all rows of a tile.
   const std::int64_t loaded_rows = config.panels != 0 ? tiles * config.tile_n : rows;
-  const std::int64_t x = counts.loads * costs.shape.columns * loaded_rows * problem.in_features() / columns *
-                         element * activations;
+  const std::int64_t loaded = costs.loaded_of_one == 0
+                                  ? counts.loads * costs.shape.columns * loaded_rows
+                                  : std::llround(static_cast<double>(counts.loads * n) * costs.loaded_of_one);
+  const std::int64_t x = loaded * problem.in_features() / columns * element * activations;
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
@@ -164,7 +166,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const bool in_memory = config.table != TableForm::constant;
   const std::int64_t tables = in_memory ? table_bytes(counts, costs.shape) : 0;
   // Chunks that bring a tile of x: all, but those that share the one before's.
-  const bool shares = config.rows * problem.weights() > 1;
+  const bool shares = config.rows * problem.weights() > 1 || costs.shape.columns > 1;
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts) : 0;
   const std::int64_t loads = shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
@@ -192,7 +194,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.products = computed * multiplied * costs.chunk_products;
   work.products_in_time = computed * counts.chunks * costs.chunk_products;
   work.fmas = computed * multiplied * costs.chunk_fmas;
-  work.shared_bytes = computed * multiplied * costs.chunk_shared_bytes;
+  work.shared_bytes =
+      computed * (multiplied * costs.chunk_shared_bytes + counts.loads * costs.load_shared_bytes);
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions = std::llround(
       count(computed) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +

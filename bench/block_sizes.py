@@ -16,7 +16,7 @@ _SIDE = 64
 _SIDES = (64, 32, 16)
 _BATCHES = (2048, 8192)
 _LAYER = {"rows": 14336, "cols": 4096, "density": 0.1, "type": "bf16", "op": "forward", "layout_seed": 7}
-# Of 8192 x 8192 features in blocks of 64, about a tenth present.
+# 8192 x 8192 features in blocks of 64, about a tenth of which are present.
 _PATTERNS = {
     "banded": ("--size", "128", "--half-width", "6"),
     "block-diagonal": ("--size", "128", "--groups", "10"),

@@ -4,10 +4,10 @@
 //   predictions FILE [--target h100]
 //
 // A line names a problem and a config of it: rows and cols (features), density, block, type (as --dtype, or
-// tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it. In
-// place of density and layout_seed it may name a file that has the layout (`layout`).
-// Without a config it is what compile() takes, or with `attached` what it takes for tables. The answer has
-// `predicted_us`, `bound`, `memory_bytes`, `cache_bytes`, `instructions` of warps, `flops` of present blocks, and
+// tf32), n, op, layout_seed (of the random layout), config, and for a convolution conv, as --conv takes it.
+// In place of density and layout_seed it may name a file that has the layout (`layout`). Without a config it
+// is what compile() takes, or with `attached` what it takes for tables. The answer has `predicted_us`,
+// `bound`, `memory_bytes`, `cache_bytes`, `instructions` of warps, `flops` of present blocks, and
 // `multiplied` with those of zeros in merged tiles,
 // `config` in full, and `default`, what compile() takes for the problem.
 
@@ -39,12 +39,11 @@ Problem problem_of(const nlohmann::json& line) {
   Problem problem;
   const auto block = line.at("block").get<std::int32_t>();
   const auto type = line.at("type").get<std::string>();
-  problem.layout = line.contains("layout")
-                       ? Layout::load(line.at("layout").get<std::string>())
-                       : patterns::random(line.at("rows").get<std::int32_t>() / block,
-                                          line.at("cols").get<std::int32_t>() / block,
-                                          line.at("density").get<double>(),
-                                          line.at("layout_seed").get<std::uint64_t>());
+  problem.layout = line.contains("layout") ? Layout::load(line.at("layout").get<std::string>())
+                                           : patterns::random(line.at("rows").get<std::int32_t>() / block,
+                                                              line.at("cols").get<std::int32_t>() / block,
+                                                              line.at("density").get<double>(),
+                                                              line.at("layout_seed").get<std::uint64_t>());
   problem.block = parse_block_shape(std::to_string(block));
   problem.batch = parse_batch(std::to_string(line.at("n").get<std::int64_t>()));
   problem.dtype = problem.out_dtype = parse_dtype(type == "tf32" ? "f32" : type);
@@ -92,12 +91,15 @@ void predict_all(bench::CommandLine& line) {
     const Problem& problem = priced->problem;
     const Config config = config_of(measured, problem, target);
     const Prediction said = priced->pricing.of(config, problem.batch.bound());
-    const nlohmann::json answer{
-        {"predicted_us", said.us},           {"bound", name(said.bound)},
-        {"memory_bytes", said.memory_bytes}, {"cache_bytes", said.cache_bytes},
-        {"instructions", said.instructions}, {"multiplied", 2 * said.products},
-        {"flops", floor_of(problem, problem.batch.bound()).flops},
-        {"config", to_string(config)},       {"default", priced->chosen}};
+    const nlohmann::json answer{{"predicted_us", said.us},
+                                {"bound", name(said.bound)},
+                                {"memory_bytes", said.memory_bytes},
+                                {"cache_bytes", said.cache_bytes},
+                                {"instructions", said.instructions},
+                                {"multiplied", 2 * said.products},
+                                {"flops", floor_of(problem, problem.batch.bound()).flops},
+                                {"config", to_string(config)},
+                                {"default", priced->chosen}};
     write_results(answer.dump() + "\n");
   }
 }

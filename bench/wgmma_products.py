@@ -22,6 +22,10 @@ CONFIGS_OF_GRAD_WEIGHT = (
     "wgmma tile_n=128 stages=2 warps=12 rows=2",
     "grouped tile_n=32 stages=5 warps=16 rows=12 table=global",
 )
+CONFIGS_OF_ROWS = (  # of 64 outputs, a warpgroup's
+    "wgmma_rows tile_n=256 stages=5 warps=12 rows=2 operand_a=w",
+    "wgmma_rows tile_n=256 stages=5 warps=16 rows=3 cluster=2 operand_a=w",
+)
 _LEAST_BLOCK = 64
 _LEAST_BATCH = 256
 
@@ -62,12 +66,14 @@ class Kernel:
 
 def wanted(workloads: list[Workload]) -> list[tuple[Workload, str]]:
     """Workloads that wgmma serves, each with each config."""
+
+    def configs_of(one: Workload) -> tuple[str, ...]:
+        if one.operation == "grad_weight":
+            return CONFIGS_OF_GRAD_WEIGHT
+        return CONFIGS + (CONFIGS_OF_ROWS if one.block == _LEAST_BLOCK else ())
+
     served = [one for one in workloads if one.block >= _LEAST_BLOCK and one.batch >= _LEAST_BATCH]
-    return [
-        (one, config)
-        for one in served
-        for config in (CONFIGS_OF_GRAD_WEIGHT if one.operation == "grad_weight" else CONFIGS)
-    ]
+    return [(one, config) for one in served for config in configs_of(one)]
 
 
 def table(kernels: list[Kernel]) -> list[str]:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <limits>
 #include <set>
 #include <string_view>
 
@@ -20,12 +21,13 @@
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
 // image and its workspace for each of a batch, version 11 the order of a tensor map's rows, version 12 its
 // rounding and the pair that it is of, version 13 an entry's workspace for sums, version 14 the overlap of
-// its passes. A reader knows one version: what stores Binaries has the compiler's digest in the key.
+// its passes, version 15 the images of a tensor map. A reader knows one version: what stores Binaries has the
+// compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 14;
+constexpr std::uint32_t kVersion = 15;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -127,8 +129,10 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(static_cast<std::uint8_t>(map.to_tf32));
   out.put(map.l2_bytes);
   out.put(map.pair);
+  for (const std::int32_t extent : map.image) out.put(extent);
+  for (const std::int32_t extent : map.box_image) out.put(extent);
 }
-constexpr std::size_t kTensorMapBytes = 51;
+constexpr std::size_t kTensorMapBytes = 75;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
 bool can_be_encoded(const TensorMap& map) {
@@ -150,11 +154,22 @@ bool can_be_encoded(const TensorMap& map) {
   const bool ordered = one_of(map.run, {0, 4, 8}) &&
                        (map.run == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.run) == 0 &&
                                          map.box_rows % (4 * map.run) == 0));
+  const bool of_images = map.image != std::array<std::int32_t, 3>{};
+  std::int64_t positions = 1;  // of an image
+  bool displaced = true;
+  for (std::size_t i = 0; i < map.image.size(); ++i) {
+    displaced = displaced && (of_images ? within(map.image[i], 1, std::numeric_limits<std::int32_t>::max()) &&
+                                              within(map.box_image[i], 1, kMostBox)
+                                        : map.box_image[i] == 0);
+    positions = std::min(positions * std::max(map.image[i], 1), kMostExtent);
+  }
+  displaced = displaced && (!of_images || (map.run == 0 && positions * map.stride < kStrideEnd / bytes));
   const bool of_pair = map.operand == Argument::pair_x || map.operand == Argument::pair_dy;
-  return is_pointer(map.operand) && ordered && within(map.pair, 0, of_pair ? kMostPairs - 1 : 0) &&
-         (!map.to_tf32 || map.type == DType::f32) && within(map.row_length, 0, kMostExtent) &&
-         within(map.rows, 0, kMostExtent) && has_stride && strided && boxed &&
-         one_of(map.swizzle_bytes, {0, 32, 64, 128}) && one_of(map.l2_bytes, {0, 64, 128, 256}) &&
+  return is_pointer(map.operand) && ordered && displaced &&
+         within(map.pair, 0, of_pair ? kMostPairs - 1 : 0) && (!map.to_tf32 || map.type == DType::f32) &&
+         within(map.row_length, 0, kMostExtent) && within(map.rows, 0, kMostExtent) && has_stride &&
+         strided && boxed && one_of(map.swizzle_bytes, {0, 32, 64, 128}) &&
+         one_of(map.l2_bytes, {0, 64, 128, 256}) &&
          (map.swizzle_bytes == 0 || map.box_length * bytes <= map.swizzle_bytes);
 }
 
@@ -172,6 +187,8 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.to_tf32 = in.get_bool();
   map.l2_bytes = in.get<std::int32_t>();
   map.pair = in.get<std::int32_t>();
+  for (std::int32_t& extent : map.image) extent = in.get<std::int32_t>();
+  for (std::int32_t& extent : map.box_image) extent = in.get<std::int32_t>();
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;
 }

@@ -91,11 +91,19 @@ struct Correlation {
   [[nodiscard]] std::int64_t image_lattice_points() const {
     return std::int64_t{points[0]} * points[1] * points[2];
   }
+  /// Rectangles of `tile_n` points, so many wide, that an image's are covered by.
+  [[nodiscard]] std::int64_t rectangles(std::int32_t tile_n, std::int32_t width) const {
+    const std::int32_t height = tile_n / width;
+    return std::int64_t{points[0]} * ((points[1] + height - 1) / height) * ((points[2] + width - 1) / width);
+  }
   [[nodiscard]] std::int64_t input_positions() const { return std::int64_t{input[0]} * input[1] * input[2]; }
   [[nodiscard]] std::int64_t output_positions() const {
     return std::int64_t{output[0]} * output[1] * output[2];
   }
 };
+
+/// Positions that a tile of variant halo is wide; its height is Config::tile_n divided by it.
+inline constexpr std::int32_t kHaloTileWidth = 8;
 
 /// Points of an image's lattice where its output has these extents. `operation`: as Correlation takes it.
 [[nodiscard]] std::int64_t lattice_points(const Convolution& convolution, Operation operation,

@@ -395,14 +395,6 @@ ScheduleFigures figures(const Schedule& schedule) {
   return result;
 }
 
-std::int64_t count_lines(std::span<const Step> steps, std::int32_t columns) {
-  std::int64_t lines = 0;
-  std::int32_t before = -1;
-  for (const Step& step : steps)
-    if (const std::int32_t line = step.input() / columns; std::exchange(before, line) != line) ++lines;
-  return lines;
-}
-
 StepLists list_steps(const Spmm& problem, const Config& config) {
   validate(problem, config);
   Schedule schedule = without_items(config);

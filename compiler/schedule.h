@@ -122,9 +122,6 @@ struct ScheduleFigures {
 [[nodiscard]] ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge,
                                       std::int32_t cluster_rows);
 
-/// Lines of so many block columns of x that the steps of an item or a cluster go through.
-[[nodiscard]] std::int64_t count_lines(std::span<const Step> steps, std::int32_t columns);
-
 /// No schedule of this layout over at most `workers` CTAs has more items. It is derived from the layout's
 /// size alone.
 [[nodiscard]] std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers);

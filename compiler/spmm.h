@@ -143,7 +143,14 @@ struct Spmm : Computation {
       const std::int64_t images = images_of_tile(config.tile_n);
       return (n + images - 1) / images * correlation->tiles(config.tile_n);
     }
-    return (product_rows(n) + config.tile_n - 1) / config.tile_n;
+    return (n * tiled_rows_of_one(config) + config.tile_n - 1) / config.tile_n;
+  }
+  /// rows_of_one as tiles of config.tile_n rows count them: in variant halo those of an image are rectangles,
+  /// of which the last ones may reach beyond it.
+  [[nodiscard]] std::int64_t tiled_rows_of_one(const Config& config) const {
+    if (correlation && config.variant == Variant::halo)
+      return correlation->rectangles(config.tile_n, kHaloTileWidth) * config.tile_n;
+    return rows_of_one();
   }
   /// Whether rows of x are not those of y: a convolution's, unless it is a linear layer of all positions.
   [[nodiscard]] bool gathers() const { return correlation && !correlation->pointwise(); }

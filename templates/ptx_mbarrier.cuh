@@ -19,11 +19,11 @@ __device__ __forceinline__ void publish_barriers() {
 __device__ __forceinline__ void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// The same as so many threads.
+/// As so many threads.
 __device__ __forceinline__ void arrive_as(unsigned barrier, int threads) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-/// Arrives; and the phase does not end before as many bytes have been copied.
+/// As one; and the phase does not end before as many bytes have been copied.
 __device__ __forceinline__ void arrive_and_expect(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");

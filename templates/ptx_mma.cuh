@@ -124,6 +124,14 @@ __device__ __forceinline__ unsigned transposed(unsigned word) {
   return result;
 }
 
+/// The same of floats, of which a lane has two.
+__device__ __forceinline__ void transpose(float& first, float& second) {
+  const unsigned low = transposed(__byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410));
+  const unsigned high = transposed(__byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632));
+  first = __uint_as_float(__byte_perm(low, high, 0x5410));
+  second = __uint_as_float(__byte_perm(low, high, 0x7632));
+}
+
 /// Reads the same matrices transposed, with elements of 16 bits: a lane receives element lane / 4 of rows 2 ·
 /// (lane % 4) and 2 · (lane % 4) + 1 of each matrix (PTX ISA, "ldmatrix").
 template <int kOffset>

@@ -60,4 +60,14 @@ __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorM
         : "memory");
 }
 
+/// The same of a map of images: the box's first position is (d, h, w) of one of them.
+__device__ __forceinline__ void copy_box_of_image(unsigned shared, const TensorMap& map, int column, int w,
+                                                  int h, int d, int image, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5, %6}], [%7];" ::"r"(shared),
+      "l"(&map), "r"(column), "r"(w), "r"(h), "r"(d), "r"(image), "r"(barrier)
+      : "memory");
+}
+
 }  // namespace sparsekiln::ptx

@@ -37,11 +37,11 @@ __device__ __forceinline__ void acquire_registers() {
 /// Types of A and B.
 enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmmaE5m2, kWgmmaI8 };
 
-// sums += A · Bᵀ for 64 rows and 64, 128, 192 or 256 columns, 32 bytes of k. A and B are descriptors; kRows
-// is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0, and kRowsOfA where those of
-// A's are, [k][row]; they exist for types of 16 bits. If `add` is 0, sums are overwritten. Sums are floats,
-// or ints that wrap around. The text of an instruction has to be a literal that names each register, so it
-// takes macros.
+// sums += A · Bᵀ for 64 rows and 64, 112, 128, 192, 224 or 256 columns, 32 bytes of k. A and B are
+// descriptors; kRows is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0, and
+// kRowsOfA where those of A's are, [k][row]; they exist for types of 16 bits. If `add` is 0, sums are
+// overwritten. Sums are floats, or ints that wrap around. The text of an instruction has to be a literal that
+// names each register, so it takes macros.
 
 #define SPARSEKILN_SUMS_8(sort, i)                                                           \
   sort(sums[i]), sort(sums[i + 1]), sort(sums[i + 2]), sort(sums[i + 3]), sort(sums[i + 4]), \
@@ -49,8 +49,12 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
 #define SPARSEKILN_SUMS_32(sort, i)                                                            \
   SPARSEKILN_SUMS_8(sort, i), SPARSEKILN_SUMS_8(sort, i + 8), SPARSEKILN_SUMS_8(sort, i + 16), \
       SPARSEKILN_SUMS_8(sort, i + 24)
+#define SPARSEKILN_SUMS_56(sort, i)                                                              \
+  SPARSEKILN_SUMS_32(sort, i), SPARSEKILN_SUMS_8(sort, i + 32), SPARSEKILN_SUMS_8(sort, i + 40), \
+      SPARSEKILN_SUMS_8(sort, i + 48)
 #define SPARSEKILN_SUMS_64(sort, i) SPARSEKILN_SUMS_32(sort, i), SPARSEKILN_SUMS_32(sort, i + 32)
 #define SPARSEKILN_SUMS_96(sort, i) SPARSEKILN_SUMS_64(sort, i), SPARSEKILN_SUMS_32(sort, i + 64)
+#define SPARSEKILN_SUMS_112(sort, i) SPARSEKILN_SUMS_56(sort, i), SPARSEKILN_SUMS_56(sort, i + 56)
 #define SPARSEKILN_SUMS_128(sort, i) SPARSEKILN_SUMS_64(sort, i), SPARSEKILN_SUMS_64(sort, i + 64)
 
 // `after` is what follows the scale of sums: the signs of A and B, and whether they are transposed.
@@ -96,6 +100,12 @@ SPARSEKILN_PRODUCTS(
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}",
     "32", "33", "34", "35", "36")
 SPARSEKILN_PRODUCTS(
+    56, "112",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "
+    "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55}",
+    "56", "57", "58", "59", "60")
+SPARSEKILN_PRODUCTS(
     64, "128",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
@@ -111,6 +121,15 @@ SPARSEKILN_PRODUCTS(
     "%78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}",
     "96", "97", "98", "99", "100")
 SPARSEKILN_PRODUCTS(
+    112, "224",
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+    "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, "
+    "%41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, "
+    "%61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, "
+    "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "
+    "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}",
+    "112", "113", "114", "115", "116")
+SPARSEKILN_PRODUCTS(
     128, "256",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
     "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
@@ -124,8 +143,10 @@ SPARSEKILN_PRODUCTS(
 #undef SPARSEKILN_PRODUCTS
 #undef SPARSEKILN_PRODUCT
 #undef SPARSEKILN_SUMS_128
+#undef SPARSEKILN_SUMS_112
 #undef SPARSEKILN_SUMS_96
 #undef SPARSEKILN_SUMS_64
+#undef SPARSEKILN_SUMS_56
 #undef SPARSEKILN_SUMS_32
 #undef SPARSEKILN_SUMS_8
 

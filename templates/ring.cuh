@@ -81,15 +81,18 @@ struct WarpgroupsOf {
   /// A barrier of the threads that multiply: the producer is ahead.
   __device__ static __forceinline__ void sync() { ptx::sync_threads<1, kThreads>(); }
 
-  /// Calls produce() in one warp, and multiply() in all those that multiply.
-  template <class Produce, class Multiply>
+  /// Calls produce() in kProducers warps, and multiply() in all those that multiply.
+  template <int kProducers = 1, int kProducerRegisters = kCount == 2 ? 40 : 32, class Produce, class Multiply>
   __device__ static __forceinline__ void run(Produce produce, Multiply multiply) {
     // A thread is launched with its share of the 65536 registers, in eights, 168 or 128: those that one
     // warpgroup gives back are what the others get.
-    enum : int { kProducerRegisters = kCount == 2 ? 40 : 32, kReaderRegisters = kCount == 2 ? 232 : 160 };
+    enum : int {
+      kLaunched = 65536 / (128 * (kCount + 1)) / 8 * 8,
+      kReaderRegisters = ((kCount + 1) * kLaunched - kProducerRegisters) / kCount / 8 * 8,
+    };
     if (threadIdx.x >= kThreads) {
       ptx::release_registers<kProducerRegisters>();
-      if (threadIdx.x / 32 == kWarps) produce();
+      if (threadIdx.x / 32 < kWarps + kProducers) produce();
     } else {
       ptx::acquire_registers<kReaderRegisters>();
       multiply();

@@ -75,6 +75,10 @@ struct RowRings {
     __shared__ unsigned memory[Config::rows * kPlacesW];
     return memory[number];
   }
+  /// The same, read now.
+  __device__ static __forceinline__ unsigned chunk_now(int number) {
+    return *const_cast<const volatile unsigned*>(&chunk(number));
+  }
 };
 
 /// What a warpgroup has to know of a chunk.
@@ -83,11 +87,13 @@ struct Chunk {
 
   /// `last`: no other chunk of the tile has this line.
   __device__ static __forceinline__ Chunk of(int place, unsigned parity, int column, bool last) {
-    return {static_cast<unsigned>(place) | parity << 8 | static_cast<unsigned>(column) << 16 |
+    return {static_cast<unsigned>(place) | parity << 8 | 1u << 9 | static_cast<unsigned>(column) << 16 |
             (last ? 1u << 31 : 0)};
   }
   __device__ __forceinline__ int place() const { return static_cast<int>(bits & 0xff); }  ///< of x
   __device__ __forceinline__ unsigned parity() const { return bits >> 8 & 1; }
+  /// How many chunks it is: one, which only the warp that writes it knows.
+  __device__ __forceinline__ int count() const { return static_cast<int>(bits >> 9 & 1); }
   __device__ __forceinline__ int column() const {
     return static_cast<int>(bits >> 16 & 0xff);
   }  ///< of the line
@@ -118,6 +124,14 @@ struct Filled {
   __device__ __forceinline__ int of(int group) const { return static_cast<int>(bits >> 8 * group & 0xff); }
 };
 
+/// The lane, read each time: kept, it and what follows from it would take registers that are not there, or be
+/// computed between products.
+__device__ __forceinline__ int lane_now() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// Fills the rings: a warp that reads the schedule ahead, and whose threads queue copies.
 template <class Config>
 class RowProducer {
@@ -131,7 +145,7 @@ class RowProducer {
   __device__ __forceinline__ void load(int first, const TensorMap& map_x, const TensorMap& map_w) {
     for (Steps steps(table, nullptr, ptx::kept(begin), end); !steps.done(); steps.advance()) {
       const Step step = steps.step(0);
-      const int block = steps.block(0, lane() % Config::merge);
+      const int block = steps.block(0, lane_now() % Config::merge);
       if (!step.same_input()) {
         x.advance();
         if (ptx::is_elected()) {
@@ -148,12 +162,6 @@ class RowProducer {
  private:
   using Steps = WorkerSteps<typename Config::Table, 1, Config::merge, Rings::kPlacesX, false>;
 
-  /// Read each time: kept, it and what follows from it would take registers that are not there.
-  __device__ static __forceinline__ int lane() {
-    int lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
-    return lane;
-  }
   /// Gives the line before back for those that have no blocks for it.
   __device__ __forceinline__ void release_unused() const {
     const int others = Config::rows - filled.users();
@@ -175,19 +183,19 @@ class RowProducer {
     const int group = step.tile();
     const int number = Rings::number_of(group, filled.place(group));
     const unsigned full = rings.full_w(number);
-    if (lane() == 0) {
+    if (lane_now() == 0) {
       ptx::wait_for_phase(rings.empty_w(number), filled.parity(group) ^ 1);
       Rings::chunk(number) =
           Chunk::of(x.place, x.parity, step.column() % Rings::kColumns, step.last_of_tile()).bits;
       ptx::arrive_and_expect(full, Rings::kBytesW);
     }
     __syncwarp();
-    if (lane() >= Config::merge) return;
+    if (lane_now() >= Config::merge) return;
     // An absent block has number -1: its box is outside of the matrix, and becomes zeros.
     const ClusterPlace<Config> cta;  // here, since a member would take a register
     const int first_row = cta.tile() * kRowsOfShare;
     ptx::copy_box<Rings::kCtasW>(
-        rings.w(number) + lane() * Rings::kBlockBytes + first_row * Rings::kPieceBytes, map, 0,
+        rings.w(number) + lane_now() * Rings::kBlockBytes + first_row * Rings::kPieceBytes, map, 0,
         block * kRows + first_row, full, cta.all_with_w());
   }
 
@@ -257,14 +265,14 @@ struct RowTile {
   using OfW = StepDescriptors<Rings::kPieceBytes, kSteps, kStepW>;
 
   /// Multiplies a chunk; the products are complete when it returns.
-  __device__ __forceinline__ void multiply(const OfW& w, const OfX (&x)[kParts]) {
+  __device__ __forceinline__ void multiply(const OfW (&w)[kParts], const OfX (&x)[kParts]) {
     ptx::begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        ptx::queue_product<Config::operands, 0, Config::by_columns>(sums[part], w.of[step], x[part].of[step],
-                                                                    1);
+        ptx::queue_product<Config::operands, 0, Config::by_columns>(sums[part], w[part].of[step],
+                                                                    x[part].of[step], 1);
     ptx::commit_products();
     ptx::wait_products<0>();
   }
@@ -290,15 +298,27 @@ class RowReader {
       : rings(from),
         group(__shfl_sync(0xffffffff, Rings::Groups::own(), 0)),
         first_x(__shfl_sync(0xffffffff, from.x(0), 0)),
-        first_w(__shfl_sync(0xffffffff, from.w(0), 0)) {}
+        first_w(from.w(0)) {}
 
-  /// Waits for the next chunk, multiplies it and gives it back.
-  __device__ __forceinline__ void multiply(Tile& tile) {
+  /// Waits for the next chunk, multiplies it and gives it back. Returns how many that were, one. NOTES: what
+  /// follows from a place is computed before the waits, and the chunk is read again after the products: ptxas
+  /// 13.0 would decide between them what is to be given back, and whether another chunk follows.
+  __device__ __forceinline__ int multiply(Tile& tile) {
     const int number = Rings::number_of(group, w.place);
-    typename Tile::OfW of_w;
-    of_w.point_at(first_w + number * Rings::kBytesW,
-                  Config::by_columns && Config::merge > 1 ? int{Rings::kBlockBytes} : 0);
-    ptx::wait_for_phase(rings.full_w(number), w.parity);
+    const unsigned full_w = rings.full_w(number);
+    const unsigned parity = w.parity;
+    const unsigned read_w = computed_here(rings.empty_w(number));
+    const unsigned read_in_other =
+        Rings::kCtasW == 1 ? read_w : ptx::address_in_cta(read_w, cta.with_w(1 - cta.tile()));
+    typename Tile::OfW of_w[Tile::kParts];  // a lane for each: ptxas would copy what it knows to be the same
+#pragma unroll
+    for (int part = 0; part < Tile::kParts; ++part)
+      of_w[part].point_at(__shfl_sync(0xffffffff, first_w, part) + number * Rings::kBytesW,
+                          Config::by_columns && Config::merge > 1 ? int{Rings::kBlockBytes} : 0);
+    w.advance();
+    w.place = static_cast<int>(computed_here(static_cast<unsigned>(w.place)));
+    w.parity = computed_here(w.parity);
+    ptx::wait_for_phase(full_w, parity);
     const Chunk chunk{__shfl_sync(0xffffffff, Rings::chunk(number), 0)};
     typename Tile::OfX of_x[Tile::kParts];
 #pragma unroll
@@ -307,10 +327,14 @@ class RowReader {
                           part * (Tile::kColumns * Rings::kLineBytes));
     ptx::wait_for_phase(rings.full_x(chunk.place()), chunk.parity());
     tile.multiply(of_w, of_x);
+    const Chunk done{Rings::chunk_now(number)};
     __syncwarp();  // all lanes have read the chunk
-    release_w(rings.empty_w(number));
-    if (chunk.last() && threadIdx.x % 32 == 0) ptx::arrive(rings.empty_x(chunk.place()));
-    w.advance();
+    if (ptx::is_elected()) {
+      ptx::arrive(read_w);
+      if constexpr (Rings::kCtasW > 1) ptx::arrive_in_cluster(read_in_other);
+      if (done.last()) ptx::arrive(rings.empty_x(done.place()));
+    }
+    return done.count();
   }
 
   const Rings& rings;
@@ -318,15 +342,6 @@ class RowReader {
 
  private:
   enum : int { kColumnBytes = Config::block_in * int{sizeof(typename Config::Element)} };
-
-  __device__ __forceinline__ void release_w(unsigned barrier) const {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    if (lane >= Rings::kCtasW) return;
-    if constexpr (Rings::kCtasW == 1)
-      ptx::arrive(barrier);
-    else
-      ptx::arrive_in_cluster(ptx::address_in_cta(barrier, cta.with_w(lane)));
-  }
 
   const unsigned first_x;
   const unsigned first_w;
@@ -352,7 +367,7 @@ __device__ __forceinline__ void multiply_own(const typename Config::Table& table
     RowTile<Config> tile;
     tile.clear();
 #pragma unroll 1
-    for (int left = table.item_end(own); left > 0; --left) reader.multiply(tile);
+    for (int left = table.item_end(own); left > 0;) left -= reader.multiply(tile);
     tile.pin();
     if (!exists) continue;
     tile.gather();

@@ -13,14 +13,15 @@ namespace sparsekiln {
 /// Bytes of eight rows of `line_bytes`, within which units of 16 bytes are exchanged.
 __device__ constexpr int swizzled_unit(int line_bytes) { return 8 * line_bytes; }
 
-/// A descriptor of swizzled rows of 128 bytes, of 64 or of 32. Eight rows are followed by the next eight;
-/// where rows are not along k, the next kLineBytes of their matrix are `ahead` bytes ahead (PTX ISA,
-/// "Matrix-descriptor Format": the stride and the leading dimension's byte offset).
-template <int kLineBytes>
+/// A descriptor of swizzled rows of 128 bytes, of 64 or of 32. Eight rows are followed by the next eight,
+/// kStride bytes from the first of those; where rows are not along k, the next kLineBytes of their matrix are
+/// `ahead` bytes ahead (PTX ISA, "Matrix-descriptor Format": the stride and the leading dimension's byte
+/// offset).
+template <int kLineBytes, int kStride = swizzled_unit(kLineBytes)>
 __device__ __forceinline__ unsigned long long swizzled_descriptor(unsigned shared, int ahead = 0) {
   constexpr unsigned long long kSwizzled = (kLineBytes == 128 ? 1ull : kLineBytes == 64 ? 2ull : 3ull) << 62;
-  constexpr unsigned long long kUnit = swizzled_unit(kLineBytes);
-  return kSwizzled | kUnit / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
+  constexpr unsigned long long kOffset = kStride;
+  return kSwizzled | kOffset / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
 }
 
 /// The value, which the compiler then takes for unknown, and computes here rather than where it is used.
@@ -35,12 +36,12 @@ __device__ __forceinline__ unsigned long long computed_here(unsigned long long v
 
 /// The descriptors of a chunk's steps along k, each of them kStep after the one before, in units of 16 bytes
 /// as descriptors count. A lane's address is that of all lanes, so that descriptors are uniform.
-template <int kLineBytes, int kSteps, int kStep>
+template <int kLineBytes, int kSteps, int kStep, int kStride = swizzled_unit(kLineBytes)>
 struct StepDescriptors {
   unsigned long long of[kSteps];
 
   __device__ __forceinline__ void point_at(unsigned shared, int ahead = 0) {
-    const unsigned long long first = computed_here(swizzled_descriptor<kLineBytes>(shared, ahead));
+    const unsigned long long first = computed_here(swizzled_descriptor<kLineBytes, kStride>(shared, ahead));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) of[step] = computed_here(first + step * kStep);
   }

@@ -393,7 +393,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
   if (problem.normalisation) entry.passes.push_back(fmt::format("sparsekiln_normalise_{}", index));
   entry.workers = 0;
   entry.tile_n = range.config.tile_n;
-  entry.rows_of_one = static_cast<std::int32_t>(problem.rows_of_one());
+  entry.rows_of_one = static_cast<std::int32_t>(problem.tiled_rows_of_one(range.config));
   entry.tiles_in_flight = tiles_in_flight(range.config);
   entry.threads = instance.threads;
   entry.dynamic_shared_bytes = problem.image_alignment != 0 ? shared_bytes_with_images(instance)

@@ -6,13 +6,13 @@
 namespace sparsekiln::cuda {
 
 // Each is defined in the file of its name.
-extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmWgmmaRows, kSpmmDirect;
+extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmWgmmaRows, kSpmmDirect, kSpmmHalo;
 extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma, kSddmmGrouped;
 
 namespace {
 
 constexpr std::array kSpmmFamilies{
-    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmWgmmaRows, &kSpmmDirect,
+    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmWgmmaRows, &kSpmmDirect, &kSpmmHalo,
 };
 constexpr std::array kSddmmFamilies{
     &kSddmmSimt,

@@ -22,6 +22,7 @@ struct Waits {
   double chunk = 0;     ///< that is multiplied
   double kilobyte = 0;  ///< of a chunk
   double round = 0;     ///< of batch tiles, after the first
+  double wave = 0;      ///< of CTAs on a multiprocessor, after the first
   double instruction = 0;  ///< of a warp, cycles
   double item = 0.685;     ///< that is written, and its kilobytes beside
   double launch = 2.51;    ///< that does least, its first loads and last stores
@@ -55,7 +56,9 @@ struct LoopCosts : CtaCosts {
   std::int64_t chunk_products = 0;      ///< tensor-core instructions of a chunk
   std::int64_t chunk_fmas = 0;          ///< multiply-adds on CUDA cores, of threads: part of `chunk`
   std::int64_t chunk_shared_bytes = 0;  ///< through shared memory, of a chunk
-  double begin = 0;                     ///< instructions: of a CTA on one batch tile, besides what follows
+  std::int64_t load_shared_bytes = 0;   ///< the same, of a tile of x, where chunk_shared_bytes are without it
+  double loaded_of_one = 0;  ///< rows of x that a load brings for each of the batch; 0: those of the product
+  double begin = 0;          ///< instructions: of a CTA on one batch tile, besides what follows
   double chunk = 0;
   double load = 0;     ///< of a chunk that brings a tile of x
   double item = 0;     ///< that ends

@@ -18,7 +18,8 @@ struct ChunkShape {
   std::int32_t weights = 1;  ///< whose tiles share x, each in a chunk of its own: W and V of a GLU in turn
   /// Warps that go through the same chunk, each with outputs or a weight of its own. Tables have it once.
   std::int32_t shares = 1;
-  /// Block columns of a line of x, which is loaded for all of them together.
+  /// Block columns in a row that one load of x serves: those of a line that are loaded together, or the taps
+  /// of one block of features.
   std::int32_t columns = 1;
   /// Each output tile of an item goes through its own chunks.
   bool of_tiles = false;

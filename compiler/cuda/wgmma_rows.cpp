@@ -29,7 +29,7 @@ void validate(const Spmm& problem, const Target& target) {
                 fmt::format("variant wgmma_rows multiplies with one weight, not {}", problem.weights()));
 }
 
-/// x in boxes of a line of a batch tile's rows; W in boxes of a block as it lies in memory, of which each CTA
+/// x in boxes of a line of a batch tile's rows; W in boxes of a block in place, of which each CTA
 /// of a cluster brings its share.
 std::vector<TensorMap> tensor_maps(const Spmm& problem, const Config& config, const WgmmaRowsShape& shape) {
   const BlockShape block = problem.weight_block();

@@ -18,7 +18,7 @@ struct WgmmaRowsShape {
   std::int32_t stages_w = 0;  ///< blocks of W, or merged ones, of each warpgroup: a power of two
   /// Bytes of a row of a stage of x: of one block column, or of as many of 32 bytes as fill 128.
   std::int32_t line_bytes = 0;
-  std::int32_t piece_bytes = 0;   ///< of a row of a block as it lies in memory
+  std::int32_t piece_bytes = 0;   ///< of a row of a block in memory
   std::int32_t columns = 0;       ///< batch rows of an instruction
   ChunkShape chunk;               ///< of one tile: a block column
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic

@@ -143,6 +143,11 @@ struct TensorMap {
   bool to_tf32 = false;         ///< float32 is rounded to tf32 on its way: to nearest, ties to even
   std::int32_t l2_bytes = 128;  ///< what is fetched into L2 at a time: 0 (as it is read), 64, 128 or 256
   std::int32_t pair = 0;        ///< that pair_x or pair_dy is of; 0 for other operands
+  /// Where the matrix is images, whose positions are rows one after the other: the extents of an image,
+  /// depth, height and width. `rows` are images then, and box_rows those of a box. 0, 0 and 0: rows are no
+  /// positions.
+  std::array<std::int32_t, 3> image{};
+  std::array<std::int32_t, 3> box_image{};  ///< positions of a box: up to 256 each
   friend bool operator==(const TensorMap&, const TensorMap&) = default;
 };
 /// The most that an entry has, which are those of all pairs: a launch makes them on its stack.

@@ -18,6 +18,7 @@ enum class Variant : std::uint8_t {
   /// sm_90a: tensor cores fed by the copy engine, whose warpgroups have block rows of their own
   wgmma_rows,
   grouped,  ///< sm_90a: grad_weight of large batches, whose CTAs sum many blocks at once
+  halo,     ///< sm_90a: convolutions, whose taps read one tile of the image with its border; f16 and bf16
 };
 struct NamedVariant {
   Variant value;
@@ -34,6 +35,7 @@ inline constexpr NamedVariant kVariants[] = {
     {Variant::direct, "direct"},
     {Variant::wgmma_rows, "wgmma_rows"},
     {Variant::grouped, "grouped"},
+    {Variant::halo, "halo"},
 };
 [[nodiscard]] std::string_view name(Variant variant);
 

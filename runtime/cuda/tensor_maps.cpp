@@ -105,6 +105,16 @@ TensorMaps::TensorMaps(const Context& context, const Entry& entry) : kernel_(ent
 TensorMaps::Dimensions TensorMaps::dimensions_of(const TensorMap& map, const Matrix& matrix) {
   const auto length = static_cast<cuuint32_t>(map.box_length);
   const auto rows = static_cast<cuuint32_t>(map.box_rows);
+  if (map.image != std::array<std::int32_t, 3>{}) {
+    const auto [depth, height, width] = map.image;
+    const cuuint64_t line = width * matrix.row_bytes;
+    const auto box = [&](std::size_t i) { return static_cast<cuuint32_t>(map.box_image[i]); };
+    return {kMostDimensions,
+            {matrix.extents[0], static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(height),
+             static_cast<cuuint64_t>(depth), matrix.extents[1]},
+            {matrix.row_bytes, line, height * line, depth * height * line},
+            {length, box(2), box(1), box(0), rows}};
+  }
   if (map.run == 0) return {2, {matrix.extents[0], matrix.extents[1]}, {matrix.row_bytes}, {length, rows}};
   // Halves, lanes and pairs of a lane's rows are dimensions of their own, in the order of their places.
   const auto run = static_cast<cuuint32_t>(map.run);

@@ -203,7 +203,14 @@ TEST_CASE(
       // a few.
       const Plan attached = at_layout(choose_attached_plan(problem, target), problem, target);
       const Config config = with_attached_tables(choose_plan(problem, target)).back().config;
-      CHECK(to_string(attached.back().config) == to_string(config));
+      // The tiles of halo, too, but they are about as fast.
+      if (batch.dynamic() && config.variant == Variant::halo) {
+        CHECK(attached.back().config.variant == config.variant);
+        CHECK(predict(problem, target, attached.back().config, 64).us <
+              1.1 * predict(problem, target, config, 64).us);
+      } else {
+        CHECK(to_string(attached.back().config) == to_string(config));
+      }
     }
 }
 

@@ -437,6 +437,17 @@ class Bench(SmallBatchCases, unittest.TestCase):
             for figure in ("predicted, µs", "memory, MB", "L2, MB", "products, GFLOP"):
                 self.assert_positive(float(row[figure]), figure)
 
+    def test_block_sizes(self):
+        """The table of docs/gpu.md is what the model says now: blocks of 16 make what blocks of 64 do where layouts have structure."""
+        self.program("predictions")
+        (arguments,) = documented("block_sizes.py")
+        self.assert_current(self.call([sys.executable, _BENCH / "block_sizes.py", _BUILD]).stdout, "block_sizes.py", arguments)
+        rows = self.written("block_sizes.py")
+        for row in rows:
+            self.assert_positive(float(row["predicted, µs"]), "predicted, µs")
+            if not row["layout"].startswith("random"):
+                self.assertGreaterEqual(float(row["rate beside blocks of 64"]), 0.85, row)
+
     @needs_cpu
     def test_model_speed(self):
         self.assertEqual(self.written("model_speed.py"), [])

@@ -130,6 +130,21 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   CHECK(deserialize(serialize(rounded)) == rounded);
   rounded.entries.back().tensor_maps.front().to_tf32 = true;  // of bf16
   CHECK_THROWS_AS((void)deserialize(serialize(rounded)), Error);
+  const auto images = [](TensorMap& map) {
+    map.image = {1, 40, 30};
+    map.box_image = {1, 30, 10};
+    map.box_rows = 1;
+  };
+  Binary displaced = sample();
+  images(displaced.entries.back().tensor_maps.back());
+  CHECK(deserialize(serialize(displaced)) == displaced);
+  refused([](TensorMap& map) { map.box_image = {1, 30, 10}; });  // of a matrix
+  for (const std::int32_t box : {-1, 0, 257})
+    refused([&](TensorMap& map) { images(map), map.box_image[1] = box; });
+  for (const std::int32_t extent : {-1, 0})
+    refused([&](TensorMap& map) { images(map), map.image[2] = extent; });
+  refused([&](TensorMap& map) { images(map), map.image = {1 << 20, 1 << 20, 1 << 20}; });
+  refused([&](TensorMap& map) { images(map), map.run = 8, map.box_rows = 32; });
   Binary wide = sample();
   wide.entries.back().tensor_maps.front().swizzle_bytes = 32;
   CHECK_THROWS_AS((void)deserialize(serialize(wide)), Error);

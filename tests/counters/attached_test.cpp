@@ -48,9 +48,11 @@ struct Counts {
   Sums loads;                        ///< from global memory, but for copies into shared memory
   Sums all;
 
-  explicit Counts(const std::vector<cuda::CountedLine>& lines) {
+  /// `waits`: warps wait for the copy engine and for products, and ask as often as they come too early.
+  Counts(const std::vector<cuda::CountedLine>& lines, bool waits) {
     for (const cuda::CountedLine& line : lines) {
       all.add(line);
+      if (waits && (line.kind == "barrier" || line.instruction.starts_with("wgmma.wait_group"))) continue;
       if (line.kind == "memory_global" && line.instruction.starts_with("ld."))
         loads.add(line);
       else if (!loads_tables(line.kind))
@@ -97,10 +99,15 @@ TEST_CASE("an attached convolution has the counters of the baked one but for wha
     const DefaultLaunch attached = launch_once(layout, options);
     CHECK(attached.kernel.binary().entries.front().workers == baked.kernel.binary().entries.front().workers);
 
-    const Counts of_baked(baked.lines);
-    const Counts of_attached(attached.lines);
+    const bool waits = baked.config.variant == Variant::halo;
+    const Counts of_baked(baked.lines, waits);
+    const Counts of_attached(attached.lines, waits);
     CHECK(of_baked.work.contains("tensor"));
-    CHECK(of_baked.work == of_attached.work);
+    std::string differ;  // kinds
+    for (const auto& [kind, sums] : of_baked.work)
+      if (!of_attached.work.contains(kind) || of_attached.work.at(kind) != sums) differ += kind + ' ';
+    CHECK(differ == "");
+    CHECK(of_baked.work.size() == of_attached.work.size());
     CHECK(of_attached.loads.bytes > of_baked.loads.bytes);
     CHECK(10 * (of_attached.loads.sectors - of_baked.loads.sectors) < of_baked.all.sectors);
     CHECK(static_cast<double>(of_attached.all.executed) < 1.06 * static_cast<double>(of_baked.all.executed));

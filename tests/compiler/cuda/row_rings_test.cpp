@@ -32,8 +32,8 @@ struct Rings {
   std::int32_t groups;
 };
 
-/// The order of chunks alone decides what goes on: a side that can go on does, and where neither can before all chunks
-/// are done, no timing of a device would help.
+/// The order of chunks alone decides what goes on: a side that can go on does, and where neither can before
+/// all chunks are done, no timing of a device would help.
 class Simulation {
  public:
   Simulation(Rings rings, Release release)

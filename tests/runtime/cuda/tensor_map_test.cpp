@@ -138,6 +138,24 @@ TEST_CASE("a map whose rows come in the tensor cores' order has halves, lanes an
   CHECK(w.element_strides == std::vector<unsigned>{1, 1, 1, 1, 1});
 }
 
+TEST_CASE("a map of images has their positions as dimensions, and as many images as the launch") {
+  const StubSession session;
+  Binary binary = mapped_binary();
+  TensorMap& x = binary.entries.front().tensor_maps.front();
+  x.box_length = 32;
+  x.box_rows = 1;
+  x.image = {5, 14, 28};
+  x.box_image = {1, 9, 10};
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(33, 400));
+  const stub::TensorMap made = stub::tensor_maps().at(0);
+  CHECK(made.extents == std::vector<unsigned long long>{384, 28, 14, 5, 33});
+  CHECK(made.strides == std::vector<unsigned long long>{800, 28 * 800, 14 * 28 * 800, 5 * 14 * 28 * 800});
+  CHECK(made.box == std::vector<unsigned>{32, 10, 9, 1, 1});
+  CHECK(made.element_strides == std::vector<unsigned>{1, 1, 1, 1, 1});
+}
+
 TEST_CASE("a map that rounds floats to tf32 says so") {
   const StubSession session;
   Binary binary = mapped_binary();
