@@ -161,9 +161,12 @@ bool can_be_encoded(const TensorMap& map) {
     displaced = displaced && (of_images ? within(map.image[i], 1, std::numeric_limits<std::int32_t>::max()) &&
                                               within(map.box_image[i], 1, kMostBox)
                                         : map.box_image[i] == 0);
-    positions = std::min(positions * std::max(map.image[i], 1), kMostExtent);
+    const std::int64_t extent = std::max(map.image[i], 1);
+    positions = positions > kStrideEnd / extent ? kStrideEnd : positions * extent;
   }
-  displaced = displaced && (!of_images || (map.run == 0 && positions * map.stride < kStrideEnd / bytes));
+  displaced =
+      displaced && (!of_images ||
+                    (map.run == 0 && positions < kStrideEnd / bytes / std::max<std::int64_t>(map.stride, 1)));
   const bool of_pair = map.operand == Argument::pair_x || map.operand == Argument::pair_dy;
   return is_pointer(map.operand) && ordered && displaced &&
          within(map.pair, 0, of_pair ? kMostPairs - 1 : 0) && (!map.to_tf32 || map.type == DType::f32) &&
