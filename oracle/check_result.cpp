@@ -19,7 +19,7 @@ Adder adder_of(bool ieee, const Plan& plan) {
     return cuda::on_tensor_cores(range.config.variant, ieee);
   });
   const bool warpgroups = std::any_of(plan.begin(), plan.end(), [](const RangedConfig& range) {
-    return range.config.variant == Variant::wgmma || range.config.variant == Variant::grouped;
+    return cuda::on_warpgroups(range.config.variant);
   });
   return warpgroups ? Adder::warpgroups : tensor_cores ? Adder::tensor_cores : Adder::float32;
 }

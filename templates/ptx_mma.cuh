@@ -124,7 +124,8 @@ __device__ __forceinline__ unsigned transposed(unsigned word) {
   return result;
 }
 
-/// The same of floats, of which a lane has two.
+/// Transposes a matrix of 8 × 8 floats, of which a lane has two, where `transposed` has words of two
+/// elements.
 __device__ __forceinline__ void transpose(float& first, float& second) {
   const unsigned low = transposed(__byte_perm(__float_as_uint(first), __float_as_uint(second), 0x5410));
   const unsigned high = transposed(__byte_perm(__float_as_uint(first), __float_as_uint(second), 0x7632));

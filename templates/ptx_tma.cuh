@@ -60,7 +60,8 @@ __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorM
         : "memory");
 }
 
-/// The same of a map of images: the box's first position is (d, h, w) of one of them.
+/// Queues a copy by a map of images: the box's first element is feature `column` of position (d, h, w) of an
+/// image.
 __device__ __forceinline__ void copy_box_of_image(unsigned shared, const TensorMap& map, int column, int w,
                                                   int h, int d, int image, unsigned barrier) {
   asm volatile(

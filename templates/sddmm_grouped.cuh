@@ -41,41 +41,14 @@ struct PiecePair {
   int second;
 };
 
-/// The four warpgroups of a CTA: three that multiply, and after them one that feeds them.
-struct GroupedWarps {
-  enum : int {
-    kMultiplying = 3,  ///< warpgroups
-    kThreads = 128 * kMultiplying,
-    kWarps = kThreads / 32,
-    kAdding = 3,  ///< warps of the last warpgroup
-  };
-
+/// The four warpgroups of a CTA: three that multiply, and after them one of which a warp produces, and three
+/// sum dy.
+struct GroupedWarps : WarpgroupsOf<3> {
+  enum : int { kAdding = 3 };  ///< warps of the last warpgroup
   /// The number of a thread's warpgroup: that of one lane, so that what depends on it is uniform.
-  __device__ static __forceinline__ int own() {
-    return __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x / 128), 0);
-  }
-
-  /// Calls produce() in one warp, add(number) in three, and multiply() in those that multiply, which have
-  /// kSums each.
-  template <int kSums, class Produce, class Add, class Multiply>
-  __device__ static __forceinline__ void run(Produce produce, Add add, Multiply multiply) {
-    // A thread is launched with 128 of the 65536 registers: what one warpgroup gives back, three get.
-    enum : int {
-      kMultiplyingRegisters = kSums > 64 ? 160 : 136,
-      kFeedingRegisters = 512 - kMultiplying * kMultiplyingRegisters,
-    };
-    if (threadIdx.x >= kThreads) {
-      ptx::release_registers<kFeedingRegisters>();
-      const int warp = static_cast<int>(threadIdx.x) / 32 - kWarps;
-      if (warp == 0)
-        produce();
-      else
-        add(warp - 1);
-    } else {
-      ptx::acquire_registers<kMultiplyingRegisters>();
-      multiply();
-    }
-  }
+  __device__ static __forceinline__ int own() { return __shfl_sync(0xffffffff, WarpgroupsOf<3>::own(), 0); }
+  /// Registers of a thread of the last warpgroup, where one that multiplies has so many sums.
+  __device__ static constexpr int feeding_registers(int sums) { return sums > 64 ? 32 : 104; }
 };
 
 /// The ring of a CTA.
@@ -173,7 +146,7 @@ class GroupedBiasSums {
 
  private:
   __device__ static __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  /// Those of this lane.
+  /// The two sums of this lane.
   __device__ static __forceinline__ float2& at(int tile) {
     __shared__ float2 sums[Config::width][32];
     return sums[tile][lane()];
@@ -188,7 +161,7 @@ class GroupedBiasSums {
 template <class Config>
 struct SlicedGroup {
   enum : int {
-    kSums = 32 * Config::width / GroupedWarps::kMultiplying,  ///< of a thread
+    kSums = 32 * Config::width / GroupedWarps::kCount,  ///< of a thread
     kOfProducts = kSums * GroupedWarps::kThreads,
     kPart = kOfProducts + 64 * Config::width,
     kThreads = GroupedWarps::kThreads + (Config::has_bias_gradient ? 32 * GroupedWarps::kAdding : 0),
@@ -220,15 +193,6 @@ struct SlicedGroup {
   }
 };
 
-/// Two values of a lane, and of another kLanes further: the first one keeps `first` and gets the `first` of
-/// the other; that one gets and keeps `second`.
-template <int kLanes>
-__device__ __forceinline__ void exchange_with(int lane, float& first, float& second) {
-  const bool keeps_second = lane / kLanes % 2 != 0;
-  const float got = ptx::exchanged<kLanes>(keeps_second ? first : second);
-  first = keeps_second ? got : first;
-  second = keeps_second ? second : got;
-}
 /// Two columns of a row for each of two lanes, which are 4 apart, become two rows of a column; or four of
 /// four.
 __device__ __forceinline__ void transpose_values(int lane, float (&values)[2]) {
@@ -248,7 +212,7 @@ class GroupedTile {
   using Ring = GroupedRing<Config>;
   using Sliced = SlicedGroup<Config>;
   enum : int {
-    kPairs = Config::width / (2 * GroupedWarps::kMultiplying),
+    kPairs = Config::width / (2 * GroupedWarps::kCount),
     kSums = 64,  ///< of a thread for a pair
     kSteps = Config::chunk / 16,
     kRun = Config::run,
@@ -341,9 +305,9 @@ class GroupedTile {
     for (int p = 0; p < kPairs; ++p) {
       const PiecePair pair = table.pair(first + p);
       if (pair.tiles >> 24 == 0)
-        store_rows(pair, sums[p], dw, epilogue);
+        store_pieces<false>(pair, sums[p], dw, epilogue);
       else
-        store_columns(pair, sums[p], dw, epilogue);
+        store_pieces<true>(pair, sums[p], dw, epilogue);
     }
   }
 
@@ -369,11 +333,19 @@ class GroupedTile {
   __device__ static __forceinline__ int first_row() {
     return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   }
-  /// Writes pieces that share dy: rows of a product are outputs.
-  __device__ static __forceinline__ void store_rows(const PiecePair& pair, const float (&sums)[kSums],
-                                                    Element* dw, const SddmmEpilogue<Config>& epilogue) {
+  /// Writes the pieces of a pair. Where they share dy, rows of a product are outputs, else inputs (kTurned).
+  template <bool kTurned>
+  __device__ static __forceinline__ void store_pieces(const PiecePair& pair, const float (&sums)[kSums],
+                                                      Element* dw, const SddmmEpilogue<Config>& epilogue) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int within = first_row() * Config::block_in + fragment_column<kRun, kExchanges>(lane, 0);
+    const int turn = lane / 4 % kRun;  // turned: which of kRun lanes, whose rows are neighbours
+    const int out = turn / 2 * 8 + lane % 4 * 2 + turn % 2;
+    const int within = kTurned ? out * Config::block_in + first_row() - turn
+                               : first_row() * Config::block_in + fragment_column<kRun, kExchanges>(lane, 0);
+    enum : int {
+      kOfRow = kTurned ? 1 : Config::block_in,  ///< of a product, elements of dw
+      kOfColumn = kTurned ? Config::block_in : 1,
+    };
 #pragma unroll
     for (int piece = 0; piece < 2; ++piece) {
       const int at = piece == 0 ? pair.first : pair.second;
@@ -386,35 +358,13 @@ class GroupedTile {
           float values[kRun];
 #pragma unroll
           for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, piece * 16 + i + v)];
-          if constexpr (kExchanges) {
+          if constexpr (kTurned) {
+            transpose_values(lane, values);
+          } else if constexpr (kExchanges) {
             exchange_halves(lane, values[0], values[2]);
             exchange_halves(lane, values[1], values[3]);
           }
-          write(to + half * 8 * Config::block_in + 4 * i, values, epilogue);
-        }
-    }
-  }
-  /// Writes pieces that share x: rows of a product are inputs.
-  __device__ static __forceinline__ void store_columns(const PiecePair& pair, const float (&sums)[kSums],
-                                                       Element* dw, const SddmmEpilogue<Config>& epilogue) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int turn = lane / 4 % kRun;  // which of kRun lanes, whose rows are neighbours
-    const int out = turn / 2 * 8 + lane % 4 * 2 + turn % 2;
-    const int within = out * Config::block_in + first_row() - turn;
-#pragma unroll
-    for (int piece = 0; piece < 2; ++piece) {
-      const int at = piece == 0 ? pair.first : pair.second;
-      if (at < 0) continue;
-      Element* const to = dw + static_cast<long long>(at) * 64 + within;
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int i = 0; i < 16; i += kRun) {
-          float values[kRun];
-#pragma unroll
-          for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, piece * 16 + i + v)];
-          transpose_values(lane, values);
-          write(to + 4 * i * Config::block_in + half * 8, values, epilogue);
+          write(to + half * 8 * kOfRow + 4 * i * kOfColumn, values, epilogue);
         }
     }
   }
@@ -435,7 +385,7 @@ __device__ __forceinline__ void multiply_group(const GroupedRing<Config>& ring,
                                                const SddmmEpilogue<Config>& epilogue) {
   using Tile = GroupedTile<Config>;
   enum : unsigned { kNothing = 1 };  // the address of no barrier
-  const int first = (group * GroupedWarps::kMultiplying + warpgroup) * Tile::kPairs;
+  const int first = (group * GroupedWarps::kCount + warpgroup) * Tile::kPairs;
   Tile tile(ring, table, first);
   const bool arrives = threadIdx.x % 32 == 0;
   unsigned read = kNothing;  // where to say that what the queued products read is free
@@ -537,19 +487,19 @@ __device__ __forceinline__ void sddmm_grouped(const ActivationPairs& pairs,
   if (own_slice >= slices) return;
   __syncthreads();
   const int chunks = pairs.count * ((slice.count + Config::chunk - 1) / Config::chunk);
-  GroupedWarps::run<SlicedGroup<Config>::kSums>(
+  GroupedWarps::run<1 + GroupedWarps::kAdding, GroupedWarps::feeding_registers(SlicedGroup<Config>::kSums)>(
       [&] {
-        typename Ring::Place at = Ring::Place::first();  // that is filled next
+        const int warp = static_cast<int>(threadIdx.x) / 32 - GroupedWarps::kWarps;
+        if (warp == 0) {
+          typename Ring::Place at = Ring::Place::first();  // that is filled next
 #pragma unroll 1
-        for (int group = first; group < end; ++group)
-          load_group<Config>(ring, at, table.group(group), table, pairs.count, slice, maps...);
-      },
-      [&](int warp) {
-        if constexpr (Config::has_bias_gradient) {
+          for (int group = first; group < end; ++group)
+            load_group<Config>(ring, at, table.group(group), table, pairs.count, slice, maps...);
+        } else if constexpr (Config::has_bias_gradient) {
           typename Ring::Place at = Ring::Place::before_first();  // that is read
 #pragma unroll 1
           for (int group = first; group < end; ++group)
-            add_group<Config>(ring, at, warp, group, table, chunks, own_slice, slices, epilogue);
+            add_group<Config>(ring, at, warp - 1, group, table, chunks, own_slice, slices, epilogue);
         }
       },
       [&] {

@@ -159,6 +159,11 @@ __device__ __forceinline__ void compute_share(const typename Config::Table& tabl
   }
 }
 
+/// What `wait_with_weight_ahead` asks of operands, where a warpgroup's chunk is of one step.
+struct BlockChunks {
+  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
+};
+
 /// Where the launch may begin before the one before it has ended: fetches the blocks of a worker's first
 /// chunks into L2, and then waits. Until then only tables, the weight, the bias and gates may be read, and
 /// nothing may be written. Every thread calls this first: a CTA that ended without waiting could let the next

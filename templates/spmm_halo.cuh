@@ -191,11 +191,6 @@ class HaloReader {
   unsigned read_x = rings.unused();
 };
 
-/// What `wait_with_weight_ahead` asks of operands.
-struct HaloChunks {
-  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
-};
-
 /// Where the outputs of a tile are written.
 template <class Config>
 __device__ __forceinline__ Destination<Config> destination_of(typename Config::Output::Element* y,
@@ -233,7 +228,7 @@ __device__ __forceinline__ void spmm_halo(const typename Config::Element*, const
   const Images<Config> images(epilogue.images);
   const HaloRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, HaloChunks>(table, worker, w, epilogue.v);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, worker, w, epilogue.v);
   __syncthreads();
   const int tiles = n * Place::kOfImage;
   Warpgroups::run<HaloRings<Config>::kRings + 1, 88>(

@@ -270,11 +270,6 @@ class TmaReader {
   unsigned read_w = kNothing;
 };
 
-/// What `wait_with_weight_ahead` asks of operands.
-struct TmaChunks {
-  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
-};
-
 /// The work of a worker on one batch tile, of the warps that multiply. Chunks have a loop within that of
 /// items: where both were one, as in `compute`, ptxas would wait for all products at every chunk. A tile that
 /// does not exist is there for the others of a cluster, and nothing is written.
@@ -317,7 +312,7 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   const Images<Config> images(epilogue.images);
   const TmaRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, TmaChunks>(table, worker, w, epilogue.v);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, worker, w, epilogue.v);
   sync_ctas<Config>();
   // Each CTA of a cluster goes through as many tiles as the first one, beyond the last row if need be. `n` is
   // a parameter, so that comparing rows takes no register, as the number of tiles would.

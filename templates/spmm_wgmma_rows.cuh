@@ -256,8 +256,8 @@ struct RowTile {
   __device__ __forceinline__ void gather() {
 #pragma unroll
     for (int v = 0; v < kSums; v += 4) {
-      exchange_rows(sum(v), sum(v + 2));
-      exchange_rows(sum(v + 1), sum(v + 3));
+      exchange_with<4>(lane, sum(v), sum(v + 2));
+      exchange_with<4>(lane, sum(v + 1), sum(v + 3));
     }
   }
 
@@ -279,12 +279,6 @@ struct RowTile {
 
  private:
   __device__ __forceinline__ float& sum(int v) { return sums[v / kSumsOfPart][v % kSumsOfPart]; }
-  __device__ __forceinline__ void exchange_rows(float& first, float& second) const {
-    const bool keeps_second = lane / 4 % 2 != 0;
-    const float got = ptx::exchanged<4>(keeps_second ? first : second);
-    first = keeps_second ? got : first;
-    second = keeps_second ? second : got;
-  }
 };
 
 /// Where a warp that multiplies is in the rings.
@@ -349,11 +343,6 @@ class RowReader {
   RingPlace<Rings::kPlacesW> w = RingPlace<Rings::kPlacesW>::first();  ///< that is read next
 };
 
-/// What `wait_with_weight_ahead` asks of operands.
-struct RowChunks {
-  enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
-};
-
 /// The work of a worker on one batch tile, of a warpgroup that multiplies. A tile that does not exist is
 /// there for the other CTA of a cluster, and nothing is written.
 template <class Config>
@@ -389,7 +378,7 @@ __device__ __forceinline__ void spmm_wgmma_rows(
   const Images<Config> images(epilogue.images);
   const RowRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, RowChunks>(table, worker, w, epilogue.v);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, worker, w, epilogue.v);
   sync_ctas<Config>();
   const auto is_before_end = [n](int batch_tile) {
     return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);

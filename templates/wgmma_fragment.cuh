@@ -20,13 +20,19 @@ __device__ __forceinline__ int fragment_column(int lane, int i) {
   if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
   return run + own * kRun;
 }
+/// Two lanes are so many apart: the first keeps `first` and gets the `first` of the other; that one
+/// gets the `second` of the first, and keeps its own.
+template <int kLanes>
+__device__ __forceinline__ void exchange_with(int lane, float& first, float& second) {
+  const bool keeps_second = lane / kLanes % 2 != 0;
+  const float got = ptx::exchanged<kLanes>(keeps_second ? first : second);
+  first = keeps_second ? got : first;
+  second = keeps_second ? second : got;
+}
 /// Two lanes are neighbours: the first keeps `first` and gets the `first` of the other, whose columns follow;
 /// the other lane gets and keeps `second`.
 __device__ __forceinline__ void exchange_halves(int lane, float& first, float& second) {
-  const bool keeps_second = lane % 2 != 0;
-  const float got = ptx::exchanged<1>(keeps_second ? first : second);
-  first = keeps_second ? got : first;
-  second = keeps_second ? second : got;
+  exchange_with<1>(lane, first, second);
 }
 
 }  // namespace sparsekiln

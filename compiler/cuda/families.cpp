@@ -39,6 +39,13 @@ std::string code_arch(const Target& target, const Plan& plan) {
   return target.arch;
 }
 
+bool on_warpgroups(Variant variant) {
+  const auto is_specific = [&](const auto* family) {
+    return family->variant == variant && !family->specific_arch.empty();
+  };
+  return std::ranges::any_of(kSpmmFamilies, is_specific) || std::ranges::any_of(kSddmmFamilies, is_specific);
+}
+
 bool on_tensor_cores(Variant variant, bool ieee) {
   const auto multiplies = [&](const auto* family) {
     return family->variant == variant && family->arithmetic != Arithmetic::cuda_cores;

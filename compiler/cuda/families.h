@@ -43,6 +43,9 @@ template <class Computed>
 /// needs instructions of: sm_90a for sm_90.
 [[nodiscard]] std::string code_arch(const Target& target, const Plan& plan);
 
+/// Whether warpgroups of sm_90a multiply in kernels of a variant.
+[[nodiscard]] bool on_warpgroups(Variant variant);
+
 /// Whether kernels of a variant multiply on tensor cores. `ieee`: float32 with math ieee.
 [[nodiscard]] bool on_tensor_cores(Variant variant, bool ieee);
 

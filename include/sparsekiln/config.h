@@ -51,7 +51,7 @@ enum class TableForm : std::uint8_t {
 /// Which operand is the tensor core's A, 16 rows a tile; the other is B, 8 columns.
 enum class OperandA : std::uint8_t {
   x,  ///< rows are batch rows
-  w,  ///< rows are outputs: for batches that do not fill tiles of 16 rows
+  w,  ///< rows are outputs: for batches that do not fill tiles of 16 rows, and in wgmma_rows
 };
 [[nodiscard]] std::string_view name(OperandA operand);
 
@@ -84,7 +84,7 @@ struct Config {
   /// kDerivedInFlight. Products on CUDA targets.
   std::int32_t in_flight = kDerivedInFlight;
   /// CTAs that compute neighbouring batch tiles and share the blocks of the weight that the copy engine
-  /// brings them: a cluster. wgmma.
+  /// brings them: a cluster. wgmma and wgmma_rows.
   std::int32_t cluster = 1;
   /// CTAs of a cluster that compute other block rows of the same batch tile, and share the tiles of x that
   /// the copy engine brings them. wgmma.

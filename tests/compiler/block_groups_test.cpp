@@ -81,7 +81,7 @@ TEST_CASE("every piece of a block is in one group, which reads its tile of dy an
             summed.insert(group.outs.begin(), group.outs.begin() + group.summed);
             for (const BlockGroup::Piece& piece : group.pieces) {
               CHECK(seen.insert(piece.dw).second);
-              // What is at that place of dw.
+              // The block of dw that the piece is a part of.
               const std::int64_t element = std::int64_t{64} * piece.dw;
               const auto of_block = element / gradient.block_elements();
               const auto within = element % gradient.block_elements();

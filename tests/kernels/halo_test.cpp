@@ -38,7 +38,7 @@ Options asked(const char* geometry, BlockShape block, Batch batch, const std::st
   return options;
 }
 
-/// What is wrong about a launch, and, where it is asked for, what it left.
+/// The first failure of a launch; empty where it is right. A caller may take the results, too.
 std::string failure_of(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape,
                        Inputs kind, std::vector<std::byte>* image = nullptr) {
   const auto launch = make_test_launch(problem, shape, kind, 5);

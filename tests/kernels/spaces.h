@@ -64,7 +64,7 @@ struct Space {
   double most_emulated_work = 1e6;  ///< multiplications of a case on the emulator
 };
 
-/// Those of a target's families, in the order of CaseArrays.
+/// The spaces of a target's families, in the order of CaseArrays.
 [[nodiscard]] std::vector<Space> spaces_of(const Target& target);
 
 }  // namespace sparsekiln::test

@@ -14,6 +14,7 @@
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
+#include "compiler/cuda/families.h"
 #include "tests/mutations/mutate.h"
 #include "tests/mutations/trial.h"
 #include "tests/temporary_folder.h"
@@ -45,9 +46,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.batch = batch;
   options.dtype = dtype;
   options.config = parse_config(config);
-  const Variant variant = options.config->variant;
-  const bool hopper = options.overlap_launches || options.config->panels != 0 || variant == Variant::wgmma ||
-                      variant == Variant::wgmma_rows || variant == Variant::grouped;
+  const bool hopper =
+      options.overlap_launches || options.config->panels != 0 || cuda::on_warpgroups(options.config->variant);
   const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":" + std::to_string(workers);
   options.math = math;
@@ -56,8 +56,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   return {"emulated:" + arch, make_problem(layout, options), build(layout, options).binary};
 }
 
-/// The same of a convolution by variant halo: a tile of an item needs more stages of x than the other, whose
-/// columns are far apart. Tiles have no position that is outside of an image.
+/// A subject that is a convolution by variant halo: a tile of an item needs more stages of x than the other,
+/// whose columns are far apart. Tiles have no position that is outside of an image.
 Subject make_images(const char* config, BlockShape block, Operation operation = Operation::forward) {
   std::vector<std::uint8_t> mask(4 * 9, 0);
   for (const std::size_t row : {0, 1})
