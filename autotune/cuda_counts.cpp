@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "autotune/quotient_up.h"
+#include "compiler/even_shares.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -169,8 +170,8 @@ double RowShares::largest(std::int64_t workers, double most) {
   if (orders.least > most) return orders.least;
   if (!orders.contiguous) orders.contiguous = contiguous(workers);
   if (*orders.contiguous <= kBalanced / 100.0) return *orders.contiguous;
-  if (!orders.longest_first) orders.longest_first = longest_first(workers);
-  return *orders.longest_first;
+  if (!orders.any) orders.any = in_any_order(workers);
+  return *orders.any;
 }
 
 /// A row is its worker's in whose share of the steps its middle lies.
@@ -190,16 +191,13 @@ double RowShares::contiguous(std::int64_t workers) const {
   return static_cast<double>(largest * workers) / static_cast<double>(total_);
 }
 
-double RowShares::longest_first(std::int64_t workers) {
-  if (!sorted_) std::sort(costs_.begin(), costs_.end(), std::greater<>());
-  sorted_ = true;
-  std::vector<std::int64_t> loads(static_cast<std::size_t>(workers), 0);  // a heap, the smallest on top
-  for (const std::int64_t cost : costs_) {
-    std::pop_heap(loads.begin(), loads.end(), std::greater<>());
-    loads.back() += cost;
-    std::push_heap(loads.begin(), loads.end(), std::greater<>());
-  }
-  const std::int64_t largest = *std::max_element(loads.begin(), loads.end());
+double RowShares::in_any_order(std::int64_t workers) const {
+  std::int64_t largest = 0;
+  for (const auto& rows : even_shares(costs_, static_cast<std::int32_t>(workers)))
+    largest = std::max(largest, std::accumulate(rows.begin(), rows.end(), std::int64_t{0},
+                                                [&](std::int64_t sum, std::int32_t row) {
+                                                  return sum + costs_[static_cast<std::size_t>(row)];
+                                                }));
   return static_cast<double>(largest * workers) / static_cast<double>(total_);
 }
 

@@ -68,7 +68,7 @@ class RowShares {
   struct Orders {
     double least = 0;  ///< in any order
     std::optional<double> contiguous;
-    std::optional<double> longest_first;
+    std::optional<double> any;
   };
   /// Clusters before they are shared out.
   struct Listed {
@@ -79,12 +79,11 @@ class RowShares {
   };
   [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
   [[nodiscard]] double contiguous(std::int64_t workers) const;
-  [[nodiscard]] double longest_first(std::int64_t workers);
+  [[nodiscard]] double in_any_order(std::int64_t workers) const;
 
   Layout layout_;
   std::span<const std::int32_t> begins_;
-  std::vector<std::int64_t> costs_;  ///< of the rows; in descending order once that was asked for
-  bool sorted_ = false;
+  std::vector<std::int64_t> costs_;  ///< of the rows
   std::int64_t total_ = 0;
   std::int64_t shortest_ = 0;
   std::int64_t longest_ = 0;

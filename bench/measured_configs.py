@@ -16,13 +16,17 @@ _LEAST = 2  #: configs of a problem, of which one is to be picked
 
 
 def rank(build: pathlib.Path, file: pathlib.Path, target: str) -> list[Row]:
-    """A row for each problem of the file, in its order. Raises CalledProcessError where a line is not read."""
+    """A row for each problem of the file, in its order. Raises CalledProcessError where a line is not read.
+
+    A line that is `rescheduled` says nothing of what is scheduled now: its rows were split, and are not any more.
+    """
     measured = [json.loads(line) for line in file.read_text().splitlines()]
     command = [build / "bench" / "predictions", file, "--target", target]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     by_problem: dict[tuple, list[tuple[dict, dict]]] = {}
     for line, answer in zip(measured, map(json.loads, said.splitlines()), strict=True):
-        by_problem.setdefault(tuple(line[name] for name in _PROBLEM), []).append((line, answer))
+        if not line.get("rescheduled"):
+            by_problem.setdefault(tuple(line[name] for name in _PROBLEM), []).append((line, answer))
     beside = file.with_suffix(".peers.json")  # by problem, microseconds of other libraries
     peers = json.loads(beside.read_text()) if beside.exists() else {}
     rows = [row_of(pairs) for pairs in by_problem.values() if len(pairs) >= _LEAST]

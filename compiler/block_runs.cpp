@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <numeric>
-#include <queue>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+
+#include "compiler/even_shares.h"
 
 namespace sparsekiln {
 namespace {
@@ -50,21 +50,15 @@ std::vector<std::int32_t> in_waves(const std::vector<BlockRun>& runs, std::int32
   return result;
 }
 
-/// The costliest run goes to the worker with the least to do, the first one if there are several.
-std::vector<std::int32_t> longest_first(const std::vector<BlockRun>& runs, std::int32_t workers) {
-  std::vector<std::size_t> order(runs.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return cost_of(runs[a]) > cost_of(runs[b]); });
-  using Load = std::pair<std::int64_t, std::int32_t>;  // with the worker's number
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
-  for (std::int32_t worker = 0; worker < workers; ++worker) loads.emplace(0, worker);
+/// Which worker has each run, where any may have any.
+std::vector<std::int32_t> in_any_order(const std::vector<BlockRun>& runs, std::int32_t workers) {
+  std::vector<std::int64_t> costs;
+  for (const BlockRun& run : runs) costs.push_back(cost_of(run));
   std::vector<std::int32_t> result(runs.size());
-  for (const std::size_t run : order) {
-    auto [load, worker] = loads.top();
-    loads.pop();
-    result[run] = worker;
-    loads.emplace(load + cost_of(runs[run]), worker);
+  std::int32_t worker = 0;
+  for (const auto& share : even_shares(costs, workers)) {
+    for (const std::int32_t run : share) result[static_cast<std::size_t>(run)] = worker;
+    ++worker;
   }
   return result;
 }
@@ -131,7 +125,7 @@ BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Con
       static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(runs.size()), 1, most));
 
   std::vector<std::int32_t> worker = in_waves(runs, workers);
-  const std::vector<std::int32_t> balanced = longest_first(runs, workers);
+  const std::vector<std::int32_t> balanced = in_any_order(runs, workers);
   if (10 * largest(runs, worker, workers) > 11 * largest(runs, balanced, workers)) worker = balanced;
 
   BlockRuns result;

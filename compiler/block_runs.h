@@ -49,9 +49,9 @@ struct BlockRuns {
 
 /// Divides block rows into runs of config.rows blocks, the last of a row with what is left, and distributes
 /// the runs over at most target.workers × config.split workers, none of them idle: in waves, of neighboring
-/// runs, or, if those give the largest worker a tenth more, longest first (Graham 1969), which is within 4/3
-/// of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same input gives the
-/// same schedule for every n. Groups of variant grouped are computed by workers in turn.
+/// runs, or, if those give the largest worker a tenth more, in any order (even_shares.h), which is within
+/// 4/3 of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same input gives
+/// the same schedule for every n. Groups of variant grouped are computed by workers in turn.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// One schedule for each range of a plan.

@@ -1,7 +1,6 @@
 #include "compiler/schedule.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <tuple>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cluster.h"
+#include "compiler/even_shares.h"
 
 namespace sparsekiln {
 namespace {
@@ -68,27 +68,16 @@ Shares contiguous(const Lengths& lengths, std::int32_t workers) {
   return shares;
 }
 
-/// Longest cluster first to the least loaded worker (Graham 1969); ties go to the lower cluster and the lower
-/// worker.
-Shares longest_first(const Lengths& lengths, std::int32_t workers) {
-  std::vector<std::int32_t> order(static_cast<std::size_t>(lengths.clusters()));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int32_t a, std::int32_t b) { return lengths.cost(a) > lengths.cost(b); });
-  using Load = std::pair<std::int64_t, std::int32_t>;  // cost so far, worker; the smallest on top
-  std::vector<Load> heap;
-  for (std::int32_t worker = 0; worker < workers; ++worker) heap.emplace_back(0, worker);
-  Shares shares(static_cast<std::size_t>(workers));
-  for (const std::int32_t cluster : order) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
-    auto& [load, worker] = heap.back();
-    shares[static_cast<std::size_t>(worker)].push_back(lengths.whole(cluster));
-    load += lengths.cost(cluster);
-    std::push_heap(heap.begin(), heap.end(), std::greater<>{});
+/// Whole clusters in any order.
+Shares evenly(const Lengths& lengths, std::int32_t workers) {
+  std::vector<std::int64_t> costs;
+  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster)
+    costs.push_back(lengths.cost(cluster));
+  Shares shares;
+  for (const auto& clusters : even_shares(costs, workers)) {
+    auto& share = shares.emplace_back();
+    for (const std::int32_t cluster : clusters) share.push_back(lengths.whole(cluster));
   }
-  for (auto& share : shares)
-    std::sort(share.begin(), share.end(),
-              [](const Stretch& a, const Stretch& b) { return a.cluster < b.cluster; });
   return shares;
 }
 
@@ -127,7 +116,7 @@ Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
       std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
   workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
   Shares shares = contiguous(lengths, workers);
-  if (!balanced(shares, 0)) shares = longest_first(lengths, workers);
+  if (!balanced(shares, 0)) shares = evenly(lengths, workers);
   if (!balanced(shares, saves)) shares = split_evenly(lengths, workers);
   return shares;
 }

@@ -154,12 +154,11 @@ inline constexpr std::int64_t kNeverCut = std::int64_t{1} << 40;
 
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
 /// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous
-/// runs, otherwise longest first (Graham 1969). Only if both leave the largest worker more than 5 %, and
-/// more than Config::split_saves steps, above the mean are clusters split, at multiples of the mean. Then no
-/// worker exceeds the mean by more than one step. O(blocks + rows · log rows) and the clustering; the same
-/// input gives the same schedule. Throws `invalid_argument` if config.rows, config.merge or
-/// config.cluster_rows is out of range,
-/// or merging is excluded by Problem::strict_absent.
+/// runs, otherwise longest first and with exchanges (even_shares.h). Only if both leave the largest worker
+/// more than 5 %, and more than Config::split_saves steps, above the mean are clusters split, at multiples of
+/// the mean. Then no worker exceeds the mean by more than one step. O(blocks + rows · log rows) and the
+/// clustering; the same input gives the same schedule. Throws `invalid_argument` if config.rows, config.merge
+/// or config.cluster_rows is out of range, or merging is excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 

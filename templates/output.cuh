@@ -3,7 +3,7 @@
 #include "ptx.cuh"
 
 // Element types of y: how consecutive float32 results become elements, and how elements of y, of a residual
-// or of a bias become floats. A run is aligned to its own size. Where y is written past L2 (kPast), runs of 8
+// or of a bias become floats. A run is aligned to its own size. Where y is written past L2 (kPast), runs of 4
 // bytes and more are.
 
 namespace sparsekiln {
@@ -50,7 +50,8 @@ struct PackedOutput {
   }
   template <bool kPast = false>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[2]) {
-    *reinterpret_cast<unsigned*>(y) = Type::pack(run[0], run[1]);
+    const unsigned words[1] = {Type::pack(run[0], run[1])};
+    write_words<kPast>(y, words);
   }
   template <bool kPast = false, int kRun>
   __device__ static __forceinline__ void write(Element* y, const float (&run)[kRun]) {

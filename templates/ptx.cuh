@@ -41,6 +41,9 @@ __device__ __forceinline__ float4 load_shared(unsigned shared) {
 }
 
 /// Writes consecutive words at once. This is assembly because NVVM splits such stores into words.
+__device__ __forceinline__ void store_global(void* global, const unsigned (&words)[1]) {
+  *static_cast<unsigned*>(global) = words[0];
+}
 __device__ __forceinline__ void store_global(void* global, const unsigned (&words)[2]) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(global), "r"(words[0]), "r"(words[1]) : "memory");
 }
@@ -50,6 +53,9 @@ __device__ __forceinline__ void store_global(void* global, const unsigned (&word
                : "memory");
 }
 /// The same, of what is not read again soon: it leaves L2 first.
+__device__ __forceinline__ void store_past(void* global, const unsigned (&words)[1]) {
+  asm volatile("st.global.cs.b32 [%0], %1;" ::"l"(global), "r"(words[0]) : "memory");
+}
 __device__ __forceinline__ void store_past(void* global, const unsigned (&words)[2]) {
   asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(global), "r"(words[0]), "r"(words[1]) : "memory");
 }

@@ -2,6 +2,7 @@
 
 #include "compiler/cuda/wgmma_rows_shape.h"
 #include "compiler/cuda/wgmma_shape.h"
+#include "compiler/cuda/wgmma_tuning.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -27,11 +28,11 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk = kWarps * (104 + 5.0 * steps * (config.tile_n / shape.columns));
   costs.item = config.rows * kWarps * 1.2 * sums;
   costs.entries = config.rows * kWarps * sums * (6 + value_costs(problem)) * kEntries / config.tile_n;
-  costs.waits = {.latency = 0.535 + if_it(config.cluster > 1, 0.299), .round = 5};
+  costs.waits = wgmma_waits(problem.by_columns(), config);
   // While a warpgroup ends its item, the others go on. Fitted to prototypes of two warpgroups, which an H100
   // ran (bench/measured/h100-2026-11-27.structures.json).
   costs.waits.item /= 2 * config.rows;
-  costs.waits.launch = 8;
+  costs.waits.launch = 10;
   return costs;
 }
 

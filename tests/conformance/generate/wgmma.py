@@ -231,6 +231,28 @@ def mn_major_layouts(family, choice):
         case_of(family, choice, f"M-major and N-major, {where(span)}", job)
 
 
+def shifted_layouts(family, choice):
+    """Matrices that begin in the middle of a swizzled unit, and whose patterns are not a multiple of one apart: part of
+    an image's positions, of which each is a line as wide as the swizzle. Bits 49 to 51 of a descriptor stay 0.
+    """
+    f16 = TYPES["f16"]
+    wide, first = 10, 3  # lines from a row of positions to the next; lines before the first
+    for span in (32, 64, 128):
+        a = Place(first * span, span, False, stride=wide * span)
+        end_of_a = -(-(first + wide * M // 8) * span // 1024) * 1024
+        b = Place(end_of_a + 5 * span, span)
+        size = -(-(end_of_a + 16 * span) // 512) * 512
+        job = Job(f16, f16, b, a, steps=span // 32, size=size)
+        case_of(family, choice, f"K-major, {where(span)}, from another line on", job)
+
+        ahead = (first + 2 * wide) * span  # to the next rows: an image's other features, not aligned either
+        a = Place(first * span, span, True, ahead, wide * span)
+        end_of_a = -(-(-(-M * 2 // span) * ahead) // 1024) * 1024
+        b = Place(end_of_a + 5 * span, span, True, span * 8, wide * span)
+        size = -(-(end_of_a + (5 + 2 * wide) * span) // 512) * 512
+        case_of(family, choice, f"M-major and N-major, {where(span)}, from another line on", Job(f16, f16, b, a, size=size))
+
+
 def in_memory(family, choice, rows):
     for a, b, sums in rows:
         greatest = 100 if sums == "s32" else 3
@@ -275,6 +297,7 @@ def families():
     for name, about, cases in (
         ("wgmma_k_major", "K-major matrices of wgmma in shared memory: PTX ISA 9.7.15.5.1.2.", k_major_layouts),
         ("wgmma_mn_major", "MN-major matrices of wgmma in shared memory: PTX ISA 9.7.15.5.1.2.", mn_major_layouts),
+        ("wgmma_shifted", "Matrices of wgmma from any line of a swizzled unit on: PTX ISA 9.7.15.5.1.2.", shifted_layouts),
         ("wgmma_types", "Types of wgmma: PTX ISA 9.7.15.2.", lambda *to: in_memory(*to, WIDE)),
         ("wgmma_bytes", "Types of wgmma with 8 bits: PTX ISA 9.7.15.2.", lambda *to: in_memory(*to, BYTES)),
         ("wgmma_registers", "A of wgmma in registers: PTX ISA 9.7.15.5.1.1.", lambda *to: in_registers(*to, WIDE)),
