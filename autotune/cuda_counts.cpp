@@ -234,10 +234,11 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
                        std::int32_t{searches_clusters(config)}};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
-  Listed listed{std::move(lists.begins), {}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
+  Listed listed{std::move(lists.begins), {}, {}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
   for (const Step& step : lists.steps) {
-    listed.same_input.push_back((step.flags & kSameInput) != 0);
     listed.inputs.push_back(step.input());
+    listed.flags.push_back(step.flags);
+    listed.present.push_back(step.present());
   }
   return lists_.emplace(key, std::move(listed)).first->second;
 }
@@ -263,13 +264,21 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   Counts counts = counts_of(shared, of_one_column);
   counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
-  const auto loads_again = [&](const Item& item) {
-    return item.steps > 0 && of_clusters.same_input[static_cast<std::size_t>(item.first_step)];
-  };
-  counts.loads = of_clusters.figures.loads +
-                 std::count_if(shared.items.begin(), shared.items.end(), loads_again) / config.cluster_rows;
+  std::int64_t again = 0;
+  std::int64_t again_for_team = 0;
+  for (const Item& item : shared.items) {
+    const auto step = static_cast<std::size_t>(item.first_step);
+    if (item.steps == 0 || (of_clusters.flags[step] & kSameInput) == 0) continue;
+    if ((of_clusters.flags[step] & kAlone) == 0)
+      ++again_for_team;
+    else
+      again += of_clusters.present[step];
+  }
+  again_for_team /= config.cluster_rows;
+  counts.loads = of_clusters.figures.loads + again + again_for_team;
+  counts.team_loads = of_clusters.figures.team_loads + again_for_team;
   if (chunk.columns > 1)
-    counts.loads = loads_of(shared.items, chunk.columns, [&](std::int32_t step) {
+    counts.loads = counts.team_loads = loads_of(shared.items, chunk.columns, [&](std::int32_t step) {
       return of_clusters.inputs[static_cast<std::size_t>(step)];
     });
   return schedules_.emplace(key, counts).first->second;
@@ -287,6 +296,7 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
       chunk.columns == 1 ? found.loads : loads_of(schedule.items, chunk.columns, [&](std::int32_t step) {
         return schedule.steps[static_cast<std::size_t>(step)].input();
       });
+  counts.team_loads = chunk.columns == 1 ? found.team_loads : counts.loads;
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
   counts.largest = found.balance();
@@ -306,7 +316,7 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);
-  counts.loads = rounded(expected_loads(layout, config, steps, chunk));
+  counts.loads = counts.team_loads = rounded(expected_loads(layout, config, steps, chunk));
   counts.largest = shares.largest;
   if (!known) {
     counts.items = counts.clusters + rounded(shares.splits);

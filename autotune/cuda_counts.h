@@ -25,10 +25,11 @@ struct Counts {
   std::int64_t clusters = 0;        ///< items that reach y: of the parts of a split cluster, one does
   std::int64_t chunks = 0;          ///< stages' contents, as the kernel's tables count them
   std::int64_t without_blocks = 0;  ///< chunks that only keep pace with those of a team's other worker
-  std::int64_t loads = 0;     ///< tiles of x, of ChunkShape::columns blocks' inputs each, once for a team
-  std::int64_t partials = 0;  ///< parts of split clusters
-  std::int64_t counters = 0;  ///< split clusters
-  double largest = 1;         ///< steps of the worker that has most, of the mean
+  std::int64_t loads = 0;       ///< tiles of x, of ChunkShape::columns blocks' inputs each, once for a team
+  std::int64_t team_loads = 0;  ///< of these, those that all workers of a team get
+  std::int64_t partials = 0;    ///< parts of split clusters
+  std::int64_t counters = 0;    ///< split clusters
+  double largest = 1;           ///< steps of the worker that has most, of the mean
 };
 [[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
 
@@ -73,8 +74,9 @@ class RowShares {
   /// Clusters before they are shared out.
   struct Listed {
     std::vector<std::int32_t> begins;  ///< as StepLists has it
-    std::vector<bool> same_input;      ///< of each step
-    std::vector<std::int32_t> inputs;  ///< the same, its block column
+    std::vector<std::int32_t> inputs;  ///< of each step, its block column
+    std::vector<std::uint32_t> flags;  ///< the same
+    std::vector<bool> present;         ///< the same, whether it has a block
     ScheduleFigures figures;           ///< of the steps
   };
   [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);

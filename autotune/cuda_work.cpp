@@ -146,10 +146,13 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
   // Panels have all rows of a tile.
   const std::int64_t loaded_rows = config.panels != 0 ? tiles * config.tile_n : rows;
-  const std::int64_t loaded = costs.loaded_of_one == 0
-                                  ? counts.loads * costs.shape.columns * loaded_rows
-                                  : std::llround(static_cast<double>(counts.loads * n) * costs.loaded_of_one);
-  const std::int64_t x = loaded * problem.in_features() / columns * element * activations;
+  const auto bytes_of_x = [&](std::int64_t loads) {
+    const std::int64_t loaded = costs.loaded_of_one == 0
+                                    ? loads * costs.shape.columns * loaded_rows
+                                    : std::llround(static_cast<double>(loads * n) * costs.loaded_of_one);
+    return loaded * problem.in_features() / columns * element * activations;
+  };
+  const std::int64_t x = bytes_of_x(counts.loads);
   const std::int64_t gates = problem.gates ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
@@ -168,15 +171,16 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Chunks that bring a tile of x: all, but those that share the one before's.
   const bool shares = config.rows * problem.weights() > 1 || costs.shape.columns > 1;
   const std::int64_t table_read = in_memory ? table_reads(config, costs, counts) : 0;
-  const std::int64_t loads = shares ? counts.loads * config.cluster_rows * costs.shape.parts : counts.chunks;
+  const std::int64_t loads_of_ctas = counts.loads + (config.cluster_rows - 1) * counts.team_loads;
+  const std::int64_t loads = shares ? loads_of_ctas * costs.shape.parts : counts.chunks;
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;
   work.global_bytes = costs.shape.shares * x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
                       tiles * (gates + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.repeated_bytes = (costs.shape.shares - 1) * x;
-  work.multicast_bytes =
-      (config.cluster_rows - 1) * x + (computed - quotient_up(tiles, config.cluster)) * weight;
+  work.multicast_bytes = (config.cluster_rows - 1) * bytes_of_x(counts.team_loads) +
+                         (computed - quotient_up(tiles, config.cluster)) * weight;
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
   work.memory_bytes = weight + gates + bias + edges + y + tables + once;

@@ -193,53 +193,83 @@ std::vector<std::int32_t> begins_of_teams(const Layout& layout, const Schedule& 
   return begins;
 }
 
-/// The steps of the clusters of a team, which keep pace.
+/// The steps of the clusters of a team, which keep pace: those of columns that all of them need, and then
+/// those of the others.
 class TeamSteps {
  public:
   /// The tiles of the team from `first_tile` on.
   TeamSteps(const Schedule& schedule, std::int32_t first_tile)
-      : rows_(schedule.rows), first_tile_(first_tile), clusters_(schedule.cluster_rows) {}
+      : rows_(schedule.rows),
+        first_tile_(first_tile),
+        clusters_(schedule.cluster_rows),
+        column_(clusters_.size()),
+        alone_(clusters_.size()) {}
 
   /// In ascending order of column and tile.
   void add(std::int32_t col, std::int32_t tile, std::int32_t place, std::int32_t block) {
     if (col != col_) {
-      keep_pace();
+      end_column();
       col_ = col;
       tile_ = -1;
     }
-    std::vector<Step>& steps = clusters_[static_cast<std::size_t>(tile / rows_)];
-    if (tile != tile_) append(steps, first_tile_ + tile);
+    Steps& steps = column_[static_cast<std::size_t>(tile / rows_)];
+    if (tile != tile_) steps.emplace_back().operand = {first_tile_ + tile, col, 0, 0};
     tile_ = tile;
     steps.back().block[static_cast<std::size_t>(place)] = block;
   }
   /// Call once, after all were added.
   [[nodiscard]] std::span<const std::vector<Step>> clusters() {
-    keep_pace();
+    end_column();
+    std::size_t most = 0;
+    for (const auto& columns : alone_) most = std::max(most, columns.size());
+    for (std::size_t i = 0; i < most; ++i) {
+      for (std::size_t cluster = 0; cluster < alone_.size(); ++cluster)
+        column_[cluster] = i < alone_[cluster].size() ? std::move(alone_[cluster][i]) : Steps();
+      append_column(kAlone);
+    }
     return clusters_;
   }
 
  private:
-  void append(std::vector<Step>& steps, std::int32_t tile) {
-    Step& step = steps.emplace_back();
-    step.operand = {tile, col_, 0, 0};
-    step.flags = steps.size() - 1 > done_ ? std::uint32_t{kSameInput} : 0;
+  using Steps = std::vector<Step>;
+
+  void end_column() {
+    const auto empty = [](const Steps& steps) { return steps.empty(); };
+    if (std::none_of(column_.begin(), column_.end(), empty)) {
+      append_column(0);
+      return;
+    }
+    for (std::size_t cluster = 0; cluster < column_.size(); ++cluster)
+      if (!column_[cluster].empty()) alone_[cluster].push_back(std::move(column_[cluster]));
+    for (Steps& steps : column_) steps.clear();
   }
-  /// Fills up those with fewer steps of a column than others.
-  void keep_pace() {
+  /// The steps of a column of each, as many of all of them.
+  void append_column(std::uint32_t flags) {
     std::size_t most = 0;
-    for (const auto& steps : clusters_) most = std::max(most, steps.size());
-    for (std::size_t cluster = 0; cluster < clusters_.size(); ++cluster)
-      while (clusters_[cluster].size() < most)
-        append(clusters_[cluster], first_tile_ + static_cast<std::int32_t>(cluster) * rows_);
-    done_ = most;
+    std::int32_t col = 0;
+    for (const Steps& steps : column_) {
+      most = std::max(most, steps.size());
+      if (!steps.empty()) col = steps.front().input();
+    }
+    for (std::size_t cluster = 0; cluster < column_.size(); ++cluster) {
+      Steps& steps = column_[cluster];
+      Step none;
+      none.operand = {first_tile_ + static_cast<std::int32_t>(cluster) * rows_,
+                      steps.empty() ? col : steps.front().input(), 0, 0};
+      steps.resize(most, none);
+      for (Step& step : steps) step.flags = flags | (&step == &steps.front() ? 0 : std::uint32_t{kSameInput});
+      clusters_[cluster].insert(clusters_[cluster].end(), steps.begin(), steps.end());
+      steps.clear();
+    }
   }
 
   const std::int32_t rows_;
   const std::int32_t first_tile_;
-  std::vector<std::vector<Step>> clusters_;
+  std::vector<Steps> clusters_;
+  std::vector<Steps> column_;              ///< of each cluster, of the column that is added to
+  std::vector<std::vector<Steps>> alone_;  ///< of each cluster, by column
   std::int32_t col_ = -1;
   std::int32_t tile_ = -1;
-  std::size_t done_ = 0;  ///< steps of each, of the columns before
 };
 
 /// Fills in the steps, cluster by cluster. Returns where each begins, and the end.
@@ -360,7 +390,11 @@ ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge, std::in
   ScheduleFigures result;
   result.steps = static_cast<std::int64_t>(steps.size());
   for (const Step& step : steps) {
-    result.loads += (step.flags & kSameInput) == 0;
+    const bool loads = (step.flags & kSameInput) == 0;
+    if ((step.flags & kAlone) == 0)
+      result.team_loads += loads;
+    else
+      result.loads += loads && step.present();
     const auto present = std::count_if(step.block.begin(), step.block.begin() + merge,
                                        [](std::int32_t block) { return block >= 0; });
     result.one_row_loads += present;
@@ -369,7 +403,8 @@ ScheduleFigures figures(std::span<const Step> steps, std::int32_t merge, std::in
     else
       ++result.without_blocks;
   }
-  result.loads /= cluster_rows;
+  result.team_loads /= cluster_rows;
+  result.loads += result.team_loads;
   return result;
 }
 
@@ -413,7 +448,8 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   schedule.row_of_place = std::move(lists.row_of_place);
   schedule.steps = std::move(lists.steps);
   for (const Item& item : schedule.items)
-    if (item.steps > 0) schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~kSameInput;
+    if (item.steps > 0)
+      schedule.steps[static_cast<std::size_t>(item.first_step)].flags &= ~std::uint32_t{kSameInput};
   return schedule;
 }
 

@@ -47,6 +47,9 @@ struct Step {
 enum StepFlag : std::uint32_t {
   /// the step before it, of the same item, has the same input: its tile of x is loaded already
   kSameInput = 1,
+  /// the team's other worker has a step of another input, or none with a block: its tile of x is loaded for
+  /// this one alone, if this one has a block
+  kAlone = 2,
 };
 
 /// A range of the steps of one cluster, which accumulate into its Config::rows output tiles: all of the
@@ -69,10 +72,11 @@ struct Item {
 /// cluster. The steps of a cluster go through the columns that any of its rows needs, in ascending order, and
 /// in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and
 /// cluster. With cluster_rows = 2, two clusters in a row are a team, which two workers in a row compute at
-/// the same pace, item by item: both go through the columns that any row of the team needs, with as many
-/// steps in each; one that lacks blocks for them has steps without any. So what one loads of x serves both.
-/// Every present block occurs exactly once. The parts of a cluster are in ascending order of k, and
-/// are added in ascending order of part in any order of arrival, so the result is deterministic.
+/// the same pace, item by item: both go through the columns that both need, and what one loads of x serves
+/// both; then each goes through those that it alone needs. Both have as many steps in each column; one that
+/// has fewer blocks there, or fewer columns of its own, has steps without any.
+/// Every present block occurs exactly once. The parts of a cluster are in the order of its steps, and are
+/// added in ascending order of part in any order of arrival, so the result is deterministic.
 struct Schedule {
   std::int32_t rows = 1;          ///< Config::rows
   std::int32_t merge = 1;         ///< Config::merge
@@ -101,7 +105,8 @@ struct Schedule {
 /// What a schedule costs in addition to the arithmetic on present blocks, for one batch tile.
 struct ScheduleFigures {
   std::int64_t steps = 0;
-  std::int64_t loads = 0;          ///< tiles of x that are read, once for a team: steps without kSameInput
+  std::int64_t loads = 0;          ///< tiles of x that are read, once for a team where it shares them
+  std::int64_t team_loads = 0;     ///< of these, those that all workers of a team get
   std::int64_t one_row_loads = 0;  ///< those of a schedule of single rows: present blocks
   /// blocks of zeros that merging multiplies, without those that fill up chunks
   std::int64_t filled = 0;

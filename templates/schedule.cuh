@@ -29,6 +29,8 @@ struct Step {
   __device__ __forceinline__ bool same_input() const { return (bits >> 30 & 1) != 0; }
   /// Where output tiles have chunks of their own: whether no later chunk of this one has the same line of x.
   __device__ __forceinline__ bool last_of_tile() const { return bits >> 31 != 0; }
+  /// Elsewhere: whether no other CTA of a team needs its tile of x, and its own one only if there is a block.
+  __device__ __forceinline__ bool alone() const { return bits >> 31 != 0; }
 
   __device__ static __forceinline__ Step absent() { return {1u << 29}; }
 };

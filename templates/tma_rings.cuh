@@ -15,8 +15,9 @@
 //
 // CTAs of a cluster share what is in their rings: those with neighbouring batch tiles the blocks of W, those
 // with other block rows the tiles of x. Each brings its share of the rows of a box to all that have it, so
-// `full` of a place counts bytes from all of these, and `empty` their warps (ring.cuh). All have the same
-// tiles at the same places: where a CTA lacks blocks for a tile of x, it takes a place of W without any.
+// `full` of a place counts bytes from all of these, and `empty` their warps (ring.cuh). All have the tiles
+// that they share at the same places; then each brings those that it alone needs, as many at a time. Where it
+// has fewer blocks or fewer tiles than another, it takes places without any.
 
 namespace sparsekiln {
 
@@ -134,15 +135,31 @@ class TmaProducer {
 
  private:
   using Steps = WorkerSteps<typename Config::Table, 1, Config::merge, Rings::kPlacesW, false>;
+  enum : int { kShareX = Config::tile_n / Rings::kCtasX };  ///< rows that a CTA brings for all
 
   __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) {
+    const unsigned full = rings.full_x(x.place);
     ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
-    ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
-    const int share = cta.row();  // of the rows
-    ptx::copy_box<Rings::kCtasX>(rings.x(x.place) + share * (Rings::kBytesX / Rings::kCtasX), map,
-                                 step.column() * Config::block_in + step.segment() * Rings::kDepth,
-                                 first + share * (Config::tile_n / Rings::kCtasX), rings.full_x(x.place),
-                                 cta.all_with_x());
+    const bool alone = Rings::kCtasX > 1 && step.alone();
+    if (alone && !step.present()) {
+      ptx::arrive(full);
+      return;
+    }
+    ptx::arrive_and_expect(full, Rings::kBytesX);
+    const int feature = step.column() * Config::block_in + step.segment() * Rings::kDepth;
+    if (alone) {
+#pragma unroll
+      for (int share = 0; share < Rings::kCtasX; ++share)
+        ptx::copy_box<1>(x_of(share), map, feature, first + share * kShareX, full);
+    } else {
+      const int share = cta.row();
+      ptx::copy_box<Rings::kCtasX>(x_of(share), map, feature, first + share * kShareX, full,
+                                   cta.all_with_x());
+    }
+  }
+  /// Where a share of the rows of x is.
+  __device__ __forceinline__ unsigned x_of(int share) const {
+    return rings.x(x.place) + share * (Rings::kBytesX / Rings::kCtasX);
   }
 
   __device__ __forceinline__ void load_w(const Step& step, const int (&block)[Config::merge],

@@ -17,7 +17,8 @@ constexpr int kTileBit = 27;
 static_assert(Layout::kMaxExtent <= 1 << kPartBit);  // so every column of a layout has a number here
 constexpr std::uint32_t kAbsent = 1u << 29;
 constexpr std::uint32_t kSameTileOfX = 1u << 30;
-constexpr std::uint32_t kLastOfTile = 1u << 31;
+constexpr std::uint32_t kLastOfTile = 1u << 31;  // where output tiles have chunks of their own
+constexpr std::uint32_t kLoadsAlone = 1u << 31;  // elsewhere
 
 /// Appends the chunks of one item.
 class ItemChunks {
@@ -36,7 +37,7 @@ class ItemChunks {
         for (std::size_t step = begin; step < end; ++step)
           for (std::int32_t weight = 0; weight < chunk_.weights; ++weight)
             add_step(steps[step], (steps[step].output() - item.tile) * chunk_.weights + weight, part,
-                     step > begin || weight > 0);
+                     step > begin || weight > 0, (steps[step].flags & kAlone) != 0 ? kLoadsAlone : 0);
       begin = end;
     }
     const auto blocks = static_cast<std::size_t>(chunk_.blocks);

@@ -82,7 +82,7 @@ TEST_CASE("more clusters of four than the device holds at once take a second rou
     return predict(problem, kHopper, config, 8192, {.clusters_of_four = clusters}).us;
   };
   CHECK(us(33) == us(0));
-  CHECK(us(30) > 1.4 * us(33));
+  CHECK(us(30) > 1.3 * us(33));
 }
 
 // As layers of PyTorch ask for it.
@@ -125,7 +125,8 @@ TEST_CASE("what CTAs share leaves L2 once, and arrives in all of them") {
   CHECK(tiles.multicast_bytes == 2 * weight);
   CHECK(tiles.global_bytes == alone.global_bytes - weight);
   const cuda::Work rows = work("cluster_rows=2");
-  CHECK(rows.multicast_bytes + rows.global_bytes > alone.global_bytes);
+  CHECK(rows.multicast_bytes > 0);
+  CHECK(rows.multicast_bytes + rows.global_bytes == alone.global_bytes);
   CHECK(rows.global_bytes < alone.global_bytes);
   CHECK(rows.products == alone.products);
   CHECK(rows.products_in_time > rows.products);

@@ -14,10 +14,9 @@ using Costs = std::vector<std::int64_t>;
 std::vector<std::int64_t> loads(const Costs& costs, const std::vector<std::vector<std::int32_t>>& shares) {
   std::vector<std::int64_t> sums;
   for (const auto& share : shares)
-    sums.push_back(std::accumulate(share.begin(), share.end(), std::int64_t{0},
-                                   [&](std::int64_t sum, std::int32_t piece) {
-                                     return sum + costs[static_cast<std::size_t>(piece)];
-                                   }));
+    sums.push_back(std::accumulate(
+        share.begin(), share.end(), std::int64_t{0},
+        [&](std::int64_t sum, std::int32_t piece) { return sum + costs[static_cast<std::size_t>(piece)]; }));
   return sums;
 }
 
@@ -28,8 +27,7 @@ std::int64_t largest(const Costs& costs, std::int32_t workers) {
 TEST_CASE("even shares: exchanges better what longest first leaves uneven") {
   // Longest first gives 3 + 2 + 2 and 3 + 2.
   CHECK(largest({3, 3, 2, 2, 2}, 2) == 6);
-  CHECK(even_shares(Costs{3, 3, 2, 2, 2}, 2) ==
-        std::vector<std::vector<std::int32_t>>{{2, 3, 4}, {0, 1}});
+  CHECK(even_shares(Costs{3, 3, 2, 2, 2}, 2) == std::vector<std::vector<std::int32_t>>{{2, 3, 4}, {0, 1}});
 }
 
 TEST_CASE("even shares: a piece is one worker's, and the largest share is at most that of longest first") {

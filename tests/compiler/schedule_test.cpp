@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <tuple>
 
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
@@ -82,14 +84,18 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("steps ascend in column and tile, and say where the column is the one before") {
+TEST_CASE(
+    "steps ascend in column and tile, first those that a team shares, and say where the column is the one "
+    "before") {
   for_random_cases([](const Case&, const Schedule& schedule) {
     for (const Item& item : schedule.items) {
       const Step* before = nullptr;
       for (const Step& step : schedule.steps_of(item)) {
         REQUIRE(((step.flags & kSameInput) != 0) == (before != nullptr && before->input() == step.input()));
-        if (before != nullptr && step.present())
-          REQUIRE(std::pair(before->input(), before->output()) < std::pair(step.input(), step.output()));
+        const auto order = [](const Step& of) {
+          return std::tuple((of.flags & kAlone) != 0, of.input(), of.output());
+        };
+        if (before != nullptr && before->present() && step.present()) REQUIRE(order(*before) < order(step));
         before = &step;
       }
     }
@@ -141,8 +147,9 @@ TEST_CASE("every cluster is one whole item or all parts of a split, in fixed ord
   });
 }
 
-TEST_CASE("the workers of a team go through the same columns, each of which one of them has a block for") {
+TEST_CASE("the workers of a team keep pace: in the columns that both need, and then in their own") {
   std::int64_t teams = 0;
+  std::int64_t alone = 0;
   std::int64_t without_blocks = 0;
   for_random_cases([&](const Case&, const Schedule& schedule) {
     const std::int32_t size = schedule.cluster_rows;
@@ -158,16 +165,31 @@ TEST_CASE("the workers of a team go through the same columns, each of which one 
         const auto steps_of_a = schedule.steps_of(a[i]);
         const auto steps_of_b = schedule.steps_of(b[i]);
         REQUIRE(steps_of_a.size() == steps_of_b.size());
+        std::set<std::int32_t> shared;
+        std::set<std::int32_t> own;
         for (std::size_t step = 0; step < steps_of_a.size(); ++step) {
-          REQUIRE(steps_of_a[step].input() == steps_of_b[step].input());
-          REQUIRE(steps_of_a[step].flags == steps_of_b[step].flags);
-          REQUIRE((steps_of_a[step].present() || steps_of_b[step].present()));
-          without_blocks += !steps_of_a[step].present() + !steps_of_b[step].present();
+          const Step& of_a = steps_of_a[step];
+          const Step& of_b = steps_of_b[step];
+          REQUIRE(of_a.flags == of_b.flags);
+          REQUIRE((of_a.present() || of_b.present()));
+          without_blocks += !of_a.present() + !of_b.present();
+          if ((of_a.flags & kAlone) == 0) {
+            REQUIRE(own.empty());
+            REQUIRE(of_a.input() == of_b.input());
+            shared.insert(of_a.input());
+          } else {
+            REQUIRE((!of_a.present() || !of_b.present() || of_a.input() != of_b.input()));
+            for (const Step& of : {of_a, of_b})
+              if (of.present()) own.insert(of.input());
+          }
         }
+        alone += std::ssize(own);
+        REQUIRE(std::none_of(own.begin(), own.end(), [&](std::int32_t col) { return shared.contains(col); }));
       }
     }
   });
   CHECK(teams > 1000);
+  CHECK(alone > 1000);
   CHECK(without_blocks > 1000);
 }
 
@@ -204,9 +226,10 @@ TEST_CASE("the figures count what is loaded and what is filled") {
   CHECK(merged.loads == 3);
   CHECK(merged.filled == 2);
   const ScheduleFigures shared = figures(make_schedule(problem, target, {.cluster_rows = 2}, 1));
-  CHECK(shared.steps == 6);
-  CHECK(shared.without_blocks == 2);
+  CHECK(shared.steps == 4);
+  CHECK(shared.without_blocks == 0);
   CHECK(shared.loads == 3);
+  CHECK(shared.team_loads == 1);
   CHECK(shared.filled == 0);
 }
 
