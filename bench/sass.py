@@ -172,7 +172,10 @@ def main() -> int:
         raise SystemExit(f"--only {options.only}: no workload has that in its title")
     tools = Tools(options.build.resolve() / "tools" / "sparsekiln", nvdisasm, options.target)
     rows = each(tools, row_of, [(one,) for one in wanted])
-    of_wgmma = wgmma_products.wanted(_SHORT_WGMMA if options.short else wanted) if options.target == "sm_90" else []
+    of_wgmma = []
+    if options.target == "sm_90":
+        of_wgmma = wgmma_products.wanted(_SHORT_WGMMA if options.short else wanted)
+        of_wgmma += [one for one in wgmma_products.CONVOLUTIONS if options.only in one[0].title]
     kernels = each(tools, wgmma_kernel, of_wgmma)
     text = tables(rows, kernels, options.target)
     print(text)

@@ -11,6 +11,8 @@ from workloads import Workload
 def request(workload: Workload, layout: pathlib.Path, target: str) -> list[str]:
     """The arguments of compile, run and tune that say what is computed."""
     what = ["--op", workload.operation, "--block", str(workload.block), "--batch", str(workload.batch)]
+    if workload.convolution:
+        what += ["--conv", workload.convolution]
     return [str(layout), *what, "--dtype", workload.dtype, "--math", workload.math, "--target", target]
 
 

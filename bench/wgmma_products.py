@@ -26,6 +26,21 @@ CONFIGS_OF_ROWS = (  # of 64 outputs, a warpgroup's
     "wgmma_rows tile_n=256 stages=5 warps=12 rows=2 operand_a=w",
     "wgmma_rows tile_n=256 stages=5 warps=16 rows=3 cluster=2 operand_a=w",
 )
+_STRIDE = "kernel=3x3 stride=2 padding=1 input=56x56"
+CONVOLUTIONS = (
+    (
+        Workload("convolution", 256, 256, 0.1, 32, "bf16", 32, "forward", "kernel=3x3 padding=1 input=56x56"),
+        "halo tile_n=224 stages=3 warps=12 rows=2 merge=2 table=global",
+    ),
+    (
+        Workload("convolution", 256, 256, 0.1, 32, "bf16", 32, "forward", _STRIDE),
+        "halo tile_n=112 stages=3 warps=12 rows=2 merge=2 table=global",
+    ),
+    (
+        Workload("convolution", 256, 256, 0.1, 32, "bf16", 32, "grad_input", _STRIDE),
+        "halo tile_n=224 stages=3 warps=12 rows=2 merge=2 table=global",
+    ),
+)
 _LEAST_BLOCK = 64
 _LEAST_BATCH = 256
 

@@ -24,6 +24,7 @@ class Workload:
     type: str  # as published: tf32 is float32 with math tf32
     batch: int
     operation: str
+    convolution: str = ""  # its geometry; empty: a linear layer
 
     @property
     def dtype(self) -> str:
@@ -41,7 +42,9 @@ class Workload:
     @property
     def title(self) -> str:
         shape = f"{self.out_features}x{self.in_features}" if self.out_features != self.in_features else f"{self.out_features}"
-        return f"{self.name} {shape} {100 * self.density:.3g} % block {self.block} {self.type} n={self.batch} {self.operation}"
+        geometry = f"{self.convolution} " if self.convolution else ""
+        what = f"{100 * self.density:.3g} % block {self.block} {self.type} n={self.batch} {self.operation}"
+        return f"{self.name} {geometry}{shape} {what}"
 
     def layout_arguments(self) -> list[str]:
         """The layout's pattern, as `sparsekiln layout make` takes it."""

@@ -21,13 +21,13 @@
 // entry's tensor maps, version 9 its batch tiles in flight and a module's data, version 10 its tiles of an
 // image and its workspace for each of a batch, version 11 the order of a tensor map's rows, version 12 its
 // rounding and the pair that it is of, version 13 an entry's workspace for sums, version 14 the overlap of
-// its passes, version 15 the images of a tensor map. A reader knows one version: what stores Binaries has the
-// compiler's digest in the key.
+// its passes, version 15 the images of a tensor map, version 16 the steps between their positions. A reader
+// knows one version: what stores Binaries has the compiler's digest in the key.
 
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 15;
+constexpr std::uint32_t kVersion = 16;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -131,8 +131,9 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(map.pair);
   for (const std::int32_t extent : map.image) out.put(extent);
   for (const std::int32_t extent : map.box_image) out.put(extent);
+  for (const std::int32_t step : map.step_image) out.put(step);
 }
-constexpr std::size_t kTensorMapBytes = 75;
+constexpr std::size_t kTensorMapBytes = 87;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
 bool can_be_encoded(const TensorMap& map) {
@@ -140,6 +141,7 @@ bool can_be_encoded(const TensorMap& map) {
   constexpr std::int64_t kStrideEnd = std::int64_t{1} << 40;  // bytes
   constexpr std::int64_t kUnit = 16;                          // bytes
   constexpr std::int32_t kMostBox = 256;
+  constexpr std::int32_t kMostStep = 8;
   const auto bytes = static_cast<std::int64_t>(size_of(map.type));
   const auto one_of = [](std::int32_t value, std::initializer_list<std::int32_t> values) {
     return std::find(values.begin(), values.end(), value) != values.end();
@@ -158,9 +160,11 @@ bool can_be_encoded(const TensorMap& map) {
   std::int64_t positions = 1;  // of an image
   bool displaced = true;
   for (std::size_t i = 0; i < map.image.size(); ++i) {
-    displaced = displaced && (of_images ? within(map.image[i], 1, std::numeric_limits<std::int32_t>::max()) &&
-                                              within(map.box_image[i], 1, kMostBox)
-                                        : map.box_image[i] == 0);
+    const std::int32_t step = map.step_image[i];
+    displaced = displaced &&
+                (of_images ? within(map.image[i], 1, std::numeric_limits<std::int32_t>::max()) &&
+                                 within(step, 1, kMostStep) && within(map.box_image[i], 1, kMostBox / step)
+                           : map.box_image[i] == 0 && step == 1);
     const std::int64_t extent = std::max(map.image[i], 1);
     positions = positions > kStrideEnd / extent ? kStrideEnd : positions * extent;
   }
@@ -192,6 +196,7 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.pair = in.get<std::int32_t>();
   for (std::int32_t& extent : map.image) extent = in.get<std::int32_t>();
   for (std::int32_t& extent : map.box_image) extent = in.get<std::int32_t>();
+  for (std::int32_t& step : map.step_image) step = in.get<std::int32_t>();
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;
 }

@@ -67,13 +67,10 @@ __device__ constexpr bool scatters() {
 template <class Config, class Tile>
 struct RowsOfY {
   int row[scatters<Config>() ? int{Tile::kN} : 1];
-  int block_row;  ///< of y's features
 
-  __device__ __forceinline__ RowsOfY(const Tile& tile, const Destination<Config>& to, int row_of_b)
-      : block_row(row_of_b) {
+  __device__ __forceinline__ RowsOfY(const Tile& tile, const Destination<Config>& to, int row_of_b) {
     if constexpr (scatters<Config>()) {
       enum : int { kClasses = Lattice<Config>::kClasses };
-      block_row = row_of_b / kClasses;
 #pragma unroll
       for (int j = 0; j < Tile::kN; ++j)
         row[j] = tile.n_of(j) < to.valid
@@ -95,7 +92,20 @@ struct RowsOfY {
     else
       return tile.n_of(j);
   }
+  /// The number of the row that Destination::y begins with.
+  __device__ static __forceinline__ int first(const Destination<Config>& to) {
+    return scatters<Config>() ? 0 : to.first;
+  }
 };
+
+/// The block row of y's features that a row of B belongs to.
+template <class Config>
+__device__ __forceinline__ int block_row_of(int row_of_b) {
+  if constexpr (scatters<Config>())
+    return row_of_b / Lattice<Config>::kClasses;
+  else
+    return row_of_b;
+}
 
 /// The edge situations of the rows of y that a thread writes.
 template <class Config, class Tile>
@@ -109,11 +119,10 @@ struct EdgesOfY {
     if constexpr (Config::has_edge_bias) {
       features = table.features();
 #pragma unroll
-      for (int j = 0; j < Tile::kN; ++j) {
-        const int first = scatters<Config>() ? 0 : to.first;
-        situation[j] =
-            rows.has(tile, to, j) ? edge_situation<typename Config::Edges>(first + rows.of(tile, j)) : 0;
-      }
+      for (int j = 0; j < Tile::kN; ++j)
+        situation[j] = rows.has(tile, to, j)
+                           ? edge_situation<typename Config::Edges>(rows.first(to) + rows.of(tile, j))
+                           : 0;
     }
   }
   /// sum · edge_gain + edge_bias.
@@ -288,15 +297,19 @@ __device__ __forceinline__ void store(const typename Config::Table& table, int i
 #pragma unroll
   for (int r = 0; r < kTiles; ++r) {
     const int place = (item * kTiles + r) * Config::merge;
-    const int only_row = where.row(place);
-    if (Config::pads_tiles && Config::merge == 1 && only_row < 0) continue;
-    const RowsOfY<Config, Tile> rows(tile, to, only_row);
+    // The row of B of all that a thread has of the tile; where block rows are merged, of its first outputs.
+    const int first_row = where.row(place + (Config::merge == 1 ? 0 : tile.out_of(0) / Config::block_out));
+    static_assert(Config::merge == 1 || !scatters<Config>() || int{Tile::kOut} == kRun,
+                  "the rows of y that a thread writes are those of one class");
+    if ((Config::merge == 1 ? Config::pads_tiles : scatters<Config>()) && first_row < 0) continue;
+    const RowsOfY<Config, Tile> rows(tile, to, first_row);
     const EdgesOfY<Config, Tile> edges(tile, to, rows, table);
 #pragma unroll
     for (int i = 0; i < Tile::kOut; i += kRun) {
       const int out = tile.out_of(i);
-      const int row = Config::merge == 1 ? rows.block_row : where.row(place + out / Config::block_out);
-      if (Config::merge > 1 && row < 0) continue;
+      const int row_of_b = Config::merge == 1 ? first_row : where.row(place + out / Config::block_out);
+      if (Config::merge > 1 && row_of_b < 0) continue;
+      const int row = block_row_of<Config>(row_of_b);
       const long long feature = static_cast<long long>(row) * Config::block_out +
                                 (Config::merge == 1 ? out : out % Config::block_out);
       const long long left = Config::out_features - feature;  // in a partial last block row

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "lattice.cuh"
 #include "ptx_mma.cuh"
+#include "ptx_tma.cuh"
 #include "ring.cuh"
 
 // The stages of shared memory of a convolution, between the copy engine and the tensor cores of sm_90.
@@ -9,6 +11,13 @@
 // features. A position is a line of 64 bytes, whose units of 16 bytes are exchanged by bits of the address
 // (SWIZZLE_64B), so that wgmma finds them wherever it begins to read. A stage serves all steps of a column of
 // blocks; in three dimensions one for each depth of the kernel.
+//
+// Neighbouring points of a tile read positions that are a stride apart. So a stage has such boxes for each
+// phase, which is what taps read of one residue modulo the stride, and the copy engine leaves out what is
+// between those positions. Taps whose numbers are as far apart as there are phases read the same box.
+//
+//   a stride of 2 and a kernel of 3          the box of taps 0 and 2     . 1 3 5 7     . is outside of x
+//   that begins in front of x                the box of tap 1            0 2 4 6 8
 //
 // W comes step by step, which is a block row, or merged ones, of one tap. Each output tile of an item has a
 // ring of its own, since it may lack blocks that another has. Beside each step the producer writes what it
@@ -20,37 +29,91 @@
 
 namespace sparsekiln {
 
-/// A tile of positions: the number of its image, and its first position.
+/// A tile of points: the number of its image, and its first point.
 template <class Config>
 struct HaloPlace {
   enum : int {
     kWidth = 8,
     kHeight = Config::tile_n / kWidth,
-    kAcross = (Config::output_w + kWidth - 1) / kWidth,  ///< tiles of an image's row
-    kDown = (Config::output_h + kHeight - 1) / kHeight,
-    kOfImage = kAcross * kDown * Config::output_d,
+    kAcross = (Config::points_w + kWidth - 1) / kWidth,  ///< tiles of an image's row
+    kDown = (Config::points_h + kHeight - 1) / kHeight,
+    kOfImage = kAcross * kDown * Config::points_d,
   };
   const int image;
   const int d, h, w;
 
   __device__ __forceinline__ explicit HaloPlace(int tile)
       : image(tile / kOfImage),
-        d(tile / (kAcross * kDown) % Config::output_d),
+        d(tile / (kAcross * kDown) % Config::points_d),
         h(tile / kAcross % kDown * kHeight),
         w(tile % kAcross * kWidth) {}
-  /// Positions of the image from the first one on.
-  __device__ __forceinline__ int height_left() const { return Config::output_h - h; }
-  __device__ __forceinline__ int width_left() const { return Config::output_w - w; }
+  /// The position of y that the first point has in the first class, and how many there are from there on.
   __device__ __forceinline__ int row_of_y() const {
-    return ((image * Config::output_d + d) * Config::output_h + h) * Config::output_w + w;
+    return ((image * Config::output_d + d * Config::out_step_d) * Config::output_h + h * Config::out_step_h) *
+               Config::output_w +
+           w * Config::out_step_w;
+  }
+  __device__ __forceinline__ int depth_left() const { return Config::output_d - d * Config::out_step_d; }
+  __device__ __forceinline__ int height_left() const { return Config::output_h - h * Config::out_step_h; }
+  __device__ __forceinline__ int width_left() const { return Config::output_w - w * Config::out_step_w; }
+};
+
+/// What a stage has of one dimension. An offset is what a tap adds to the position of x that a point reads.
+template <int kFirst, int kDilation, int kStep, int kPhases>
+struct HaloAxis {
+  /// The offset where the box of a phase begins.
+  __device__ static __forceinline__ int begin(int phase) { return kFirst + phase * kDilation % kStep; }
+  /// The phase that a tap reads, and which position of its box is the first point's.
+  __device__ static __forceinline__ int phase(int offset) { return (offset - kFirst) / kDilation % kPhases; }
+  __device__ static __forceinline__ int position(int offset) { return (offset - kFirst) / kStep; }
+};
+
+/// A stage of x: boxes of the same extents, as many as a block has times 32 features for each phase. Config
+/// names block_in, the Element, halo_h and halo_w (positions of a box), phases_h and phases_w, first_h and
+/// first_w (the least offset), and what a Lattice needs.
+template <class Config>
+struct HaloStage {
+  using Down = HaloAxis<Config::first_h, Config::dilation_h, Config::in_step_h, Config::phases_h>;
+  using Across = HaloAxis<Config::first_w, Config::dilation_w, Config::in_step_w, Config::phases_w>;
+  enum : int {
+    kLineBytes = 64,
+    kLine = kLineBytes / int{sizeof(typename Config::Element)},  ///< features
+    kBoxes = Config::block_in / kLine,                           ///< of a phase
+    kPhases = Config::phases_h * Config::phases_w,
+    kPitch = Config::halo_w * kLineBytes,  ///< from a row of positions to the next
+    kCopiedOfBox = Config::halo_h * kPitch,
+    kBoxBytes = (kCopiedOfBox + 1023) / 1024 * 1024,
+    kPhaseBytes = kBoxes * kBoxBytes,
+    kBytes = kPhases * kPhaseBytes,
+    kCopied = kPhases * kBoxes * kCopiedOfBox,
+  };
+
+  /// From the first position of a stage to the first one that a tap reads, in bytes.
+  __device__ static __forceinline__ int displacement(const typename Lattice<Config>::Shift& by) {
+    const int phase = Down::phase(by.h) * Config::phases_w + Across::phase(by.w);
+    return phase * kPhaseBytes + Down::position(by.h) * kPitch + Across::position(by.w) * kLineBytes;
+  }
+  /// Queues the copies of a tile's stage, of one depth of x.
+  __device__ static __forceinline__ void copy(unsigned to, const TensorMap& map, int feature,
+                                              const HaloPlace<Config>& place, int depth, unsigned full) {
+#pragma unroll
+    for (int phase = 0; phase < kPhases; ++phase) {
+      const int h = place.h * Config::in_step_h + Down::begin(phase / Config::phases_w);
+      const int w = place.w * Config::in_step_w + Across::begin(phase % Config::phases_w);
+#pragma unroll
+      for (int box = 0; box < kBoxes; ++box)
+        ptx::copy_box_of_image(to + phase * kPhaseBytes + box * kBoxBytes, map, feature + box * kLine, w, h,
+                               depth, place.image, full);
+    }
   }
 };
 
 /// What a warp that multiplies reads of a step.
 struct HaloStep {
+  enum : int { kDisplacements = 1 << 18 };
   unsigned bits;
 
-  /// `displacement`: bytes, of less than 2^18.
+  /// `displacement`: bytes, of less than kDisplacements.
   __device__ static __forceinline__ HaloStep of(int displacement, int place, unsigned parity, bool brings_x) {
     return {static_cast<unsigned>(displacement) / 16 | static_cast<unsigned>(place) << 16 | parity << 20 |
             (brings_x ? 1u << 21 : 0u)};
@@ -75,21 +138,17 @@ struct HaloStep {
 /// The rings of a CTA.
 template <class Config>
 struct HaloRings {
-  using Element = typename Config::Element;
+  using Stage = HaloStage<Config>;
   enum : int {
-    kLineBytes = 64,
-    kLine = kLineBytes / int{sizeof(Element)},  ///< features
-    kBoxes = Config::block_in / kLine,          ///< of a stage
-    kPitchX = Config::halo_w * kLineBytes,      ///< from a row of positions to the next
-    kCopiedX = Config::halo_h * kPitchX,        ///< bytes of a box
-    kBoxBytes = (kCopiedX + 1023) / 1024 * 1024,
-    kPlaceBytesX = kBoxes * kBoxBytes,
+    kLineBytes = Stage::kLineBytes,
+    kLine = Stage::kLine,
+    kBoxes = Stage::kBoxes,
     kPlacesX = Config::stages,
     kRings = Config::rows,                   ///< of W
     kSharers = Warpgroups::kCount / kRings,  ///< warpgroups that read one
     kOutputs = Config::block_out * Config::merge,
     kPlacesW = Config::stages_w,
-    kBytesW = kOutputs * Config::block_in * int{sizeof(Element)},
+    kBytesW = kOutputs * kBoxes * kLineBytes,
     /// From a line of a block's k to the next line of the same outputs; where blocks are read by columns,
     /// half a line of k's.
     kBoxBytesW = Config::by_columns ? kLine * kLineBytes : kOutputs * kLineBytes,
@@ -98,6 +157,7 @@ struct HaloRings {
     kBytesOfGroup = Config::by_columns ? 2 * kColumnBytes : 64 * kLineBytes,  ///< 64 outputs
   };
   static_assert(kOutputs == 64 * kSharers, "a warpgroup has 64 outputs");
+  static_assert(Stage::kBytes <= HaloStep::kDisplacements, "a step has room for a displacement");
   using PlaceX = RingPlace<kPlacesX>;
   using PlaceW = RingPlace<kPlacesW>;
 
@@ -110,9 +170,9 @@ struct HaloRings {
   __device__ static __forceinline__ int own_ring() { return kRings == 1 ? 0 : Warpgroups::own(); }
   __device__ static __forceinline__ int own_half() { return kRings == 1 ? Warpgroups::own() : 0; }
 
-  __device__ __forceinline__ unsigned x(int place) const { return stages + place * kPlaceBytesX; }
+  __device__ __forceinline__ unsigned x(int place) const { return stages + place * Stage::kBytes; }
   __device__ __forceinline__ unsigned w(int ring, int place) const {
-    return stages + kPlacesX * kPlaceBytesX + (ring * kPlacesW + place) * kBytesW;
+    return stages + kPlacesX * Stage::kBytes + (ring * kPlacesW + place) * kBytesW;
   }
   __device__ __forceinline__ unsigned* step(int ring, int place) const {
     return step_memory() + ring * kPlacesW + place;

@@ -36,7 +36,7 @@ struct HaloSums {
   enum : int {
     kSums = Config::tile_n / 2,
     kRows = 1,
-    kN = Config::tile_n / 8,  ///< positions of a thread: one of each row of the tile
+    kN = Config::tile_n / 8,  ///< points of a thread: one of each row of the tile
     kOut = 4,
     kRun = 4,
     kHolders = Warpgroups::kThreads,
@@ -49,13 +49,6 @@ struct HaloSums {
   __device__ __forceinline__ explicit HaloSums(const HaloPlace<Config>& of) : place(of) {
 #pragma unroll
     for (int v = 0; v < kSums; ++v) sums[v] = 0;
-  }
-  /// Rows of y from that of the tile's first position on; a position that is outside of the image is beyond
-  /// all of them.
-  __device__ __forceinline__ int n_of(int j) const {
-    const int across = lane / 4;
-    return across < place.width_left() && j < place.height_left() ? j * Config::output_w + across
-                                                                  : int{kNoRow};
   }
   /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::run). Columns of W stay as they are,
   /// but lanes exchange halves.
@@ -82,8 +75,33 @@ struct HaloSums {
       }
     }
   }
+};
 
+/// A thread has the same column of each row of the tile. Each class of points has positions of y of its own.
+template <class Config>
+struct RowsOfY<Config, HaloSums<Config>> {
+  using Sums = HaloSums<Config>;
   enum : int { kNoRow = 0x7fffffff };
+  int d, h, w;  ///< of the first one, from Destination::y on
+
+  __device__ __forceinline__ RowsOfY(const Sums& tile, const Destination<Config>&, int row_of_b) {
+    const int of_class = row_of_b % Lattice<Config>::kClasses;
+    d = of_class / (Config::out_step_h * Config::out_step_w);
+    h = of_class / Config::out_step_w % Config::out_step_h;
+    w = of_class % Config::out_step_w + tile.lane / 4 * Config::out_step_w;
+  }
+  __device__ __forceinline__ bool has(const Sums& tile, const Destination<Config>&, int j) const {
+    return of(tile, j) < kNoRow;
+  }
+  // NOTES: which row depends on whether there is one. Otherwise ptxas would compute the addresses of all rows
+  // before it stores the first one, and have no registers for them.
+  __device__ __forceinline__ int of(const Sums& tile, int j) const {
+    const int down = h + j * Config::out_step_h;
+    const bool exists =
+        d < tile.place.depth_left() && down < tile.place.height_left() && w < tile.place.width_left();
+    return exists ? (d * Config::output_h + down) * Config::output_w + w : int{kNoRow};
+  }
+  __device__ static __forceinline__ int first(const Destination<Config>& to) { return to.first; }
 };
 
 /// The threads that multiply combine the parts of an item.
@@ -113,6 +131,7 @@ template <class Config>
 class HaloReader {
  public:
   using Rings = HaloRings<Config>;
+  using Stage = typename Rings::Stage;
   using Sums = HaloSums<Config>;
 
   __device__ __forceinline__ explicit HaloReader(const Rings& from)
@@ -134,11 +153,11 @@ class HaloReader {
         if (step.ends()) break;
         continue;
       }
-      StepDescriptors<Rings::kLineBytes, 2, 2, Rings::kPitchX> of_x[Rings::kBoxes];
+      StepDescriptors<Rings::kLineBytes, 2, 2, Stage::kPitch> of_x[Rings::kBoxes];
       StepDescriptors<Rings::kLineBytes, 2, Rings::kStepW> of_w[Rings::kBoxes];
 #pragma unroll
       for (int box = 0; box < Rings::kBoxes; ++box) {
-        of_x[box].point_at(first_x + step.place() * Rings::kPlaceBytesX + box * Rings::kBoxBytes +
+        of_x[box].point_at(first_x + step.place() * Stage::kBytes + box * Stage::kBoxBytes +
                            step.displacement());
         of_w[box].point_at(first_w + w.place * Rings::kBytesW + box * Rings::kBoxBytesW,
                            Config::by_columns ? int{Rings::kColumnBytes} : 0);
@@ -199,8 +218,8 @@ __device__ __forceinline__ Destination<Config> destination_of(typename Config::O
                                                               const Images<Config>& images,
                                                               const EpilogueArguments<Config>& epilogue) {
   const int first = place.row_of_y();
-  Destination<Config> to{
-      y + first * y_stride, y_stride, first, HaloSums<Config>::kNoRow, workspace, number, images, epilogue};
+  constexpr int kAll = 0x7fffffff;  // RowsOfY knows which positions exist
+  Destination<Config> to{y + first * y_stride, y_stride, first, kAll, workspace, number, images, epilogue};
   to.epilogue.residual += first * epilogue.residual_stride;
   return to;
 }
@@ -212,10 +231,9 @@ __device__ __forceinline__ void each_tile_of_cta(int tiles, Use use) {
   for (int tile = static_cast<int>(blockIdx.y); tile < tiles; tile += static_cast<int>(gridDim.y)) use(tile);
 }
 
-/// Config names block_in, stages (of x) and stages_w (steps of an output tile) of the rings, halo_h and
-/// halo_w (positions of a stage), first_h and first_w (where it begins, from the tile's first position on),
-/// operands (a ptx::WgmmaOperands), the Product and its Element, and what `spmm` and a Lattice need. Maps are
-/// of x in boxes of a stage's positions and 32 features, and of W in boxes of a block's rows and 64 bytes.
+/// Config names stages (of x) and stages_w (steps of an output tile) of the rings, what a HaloStage needs,
+/// operands (a ptx::WgmmaOperands), the Product, and what `spmm` needs. Maps are of x in boxes of 32 features
+/// of a stage's positions, and of W in boxes of a block's rows and 64 bytes.
 template <class Config>
 __device__ __forceinline__ void spmm_halo(const typename Config::Element*, const typename Config::Element* w,
                                           typename Config::Output::Element* y, void* workspace, int n,

@@ -29,9 +29,11 @@ void validate(const Spmm& problem, const Target& target) {
           "variant halo reads channels-last images, not channels-first");
   require(!problem.convolution.dynamic,
           "variant halo takes images of one size, which are compiled in, not up to a bound");
-  constexpr Convolution::Extents kOne{1, 1, 1};
-  require(problem.correlation->in_step == kOne && problem.correlation->out_step == kOne,
-          "variant halo computes convolutions with a stride of 1");
+  constexpr std::int32_t kMostStep = 8;  // of a tensor map
+  const Convolution::Extents& step = problem.correlation->in_step;
+  require(std::max(step[1], step[2]) <= kMostStep,
+          fmt::format("variant halo reads positions of an image that are up to {} apart, not {} x {}",
+                      kMostStep, step[1], step[2]));
   require(
       problem.alignment == 16,
       fmt::format("variant halo reads activations that are aligned to 16 bytes, not {}", problem.alignment));
@@ -61,7 +63,8 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const HaloShape& shape) 
            .box_rows = 1,
            .swizzle_bytes = kLineBytes,
            .image = problem.correlation->input,
-           .box_image = shape.box},
+           .box_image = shape.stage.box,
+           .step_image = shape.stage.step},
           {.operand = Argument::w,
            .type = problem.dtype,
            .row_length = block.in,
@@ -86,10 +89,12 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.type("Output", fmt::format("sparsekiln::{}", output_of(problem.out_dtype)));
   members.number("stages", config.stages, "of x");
   members.number("stages_w", shape.stages_w, "steps of an output tile");
-  members.number("halo_h", shape.box[1], "positions of a stage");
-  members.number("halo_w", shape.box[2]);
-  members.number("first_h", shape.first[1], "where a stage begins, from the tile's first position on");
-  members.number("first_w", shape.first[2]);
+  members.number("halo_h", shape.stage.box[1], "positions of a box");
+  members.number("halo_w", shape.stage.box[2]);
+  members.number("phases_h", shape.stage.phases[1], "boxes of a stage");
+  members.number("phases_w", shape.stage.phases[2]);
+  members.number("first_h", shape.stage.first[1], "the least offset of a tap");
+  members.number("first_w", shape.stage.first[2]);
   members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;
 }

@@ -8,31 +8,36 @@
 namespace sparsekiln::cuda {
 namespace {
 
+/// Positions of an image of `input` that `box` of them are in, from `begin` on and `step` apart.
+std::int64_t inside(std::int32_t begin, std::int32_t step, std::int32_t box, std::int32_t input) {
+  const auto before = [&](std::int32_t end) { return std::clamp((end - begin + step - 1) / step, 0, box); };
+  return before(input) - before(0);
+}
+
 /// Positions of an image that the tiles of one dimension load along it: each its own and what taps reach, as
 /// far as it is in the image.
-std::int64_t loaded_along(std::int32_t points, std::int32_t input, std::int32_t tile, std::int32_t first,
-                          std::int32_t box) {
+std::int64_t loaded_along(std::size_t axis, std::int32_t tile, const Spmm& problem, const HaloStage& stage) {
+  const Correlation& lattice = *problem.correlation;
   std::int64_t loaded = 0;
-  for (std::int32_t at = 0; at < points; at += tile)
-    loaded += std::max(std::min(at + first + box, input) - std::max(at + first, 0), 0);
+  for (std::int32_t at = 0; at < lattice.points[axis]; at += tile)
+    for (std::int32_t phase = 0; phase < stage.phases[axis]; ++phase)
+      loaded += inside(at * stage.step[axis] + stage.begin(axis, phase, problem.convolution.dilation[axis]),
+                       stage.step[axis], stage.box[axis], lattice.input[axis]);
   return loaded;
 }
 
 /// Rows of x of an image that a load of all its tiles brings: the mean of those for each depth of the kernel.
 double loaded_of_one(const Spmm& problem, const Config& config, const HaloShape& shape) {
   const Correlation& lattice = *problem.correlation;
-  const Convolution& convolution = problem.convolution;
-  const std::int32_t height = config.tile_n / kHaloTileWidth;
   std::int64_t planes = 0;
-  for (std::int32_t tap = 0; tap < convolution.kernel[0]; ++tap)
-    planes += loaded_along(lattice.points[0], lattice.input[0], 1,
-                           shape.first[0] + tap * convolution.dilation[0], 1);
-  return static_cast<double>(
-             planes *
-             loaded_along(lattice.points[1], lattice.input[1], height, shape.first[1], shape.box[1]) *
-             loaded_along(lattice.points[2], lattice.input[2], kHaloTileWidth, shape.first[2],
-                          shape.box[2])) /
-         convolution.kernel[0];
+  for (std::int32_t tap = 0; tap < problem.convolution.kernel[0]; ++tap) {
+    const std::int32_t offset = halo_offset(problem.convolution, problem.by_columns(), 0, tap);
+    for (std::int32_t point = 0; point < lattice.points[0]; ++point)
+      planes += inside(point * lattice.in_step[0] + offset, 1, 1, lattice.input[0]);
+  }
+  return static_cast<double>(planes * loaded_along(1, config.tile_n / kHaloTileWidth, problem, shape.stage) *
+                             loaded_along(2, kHaloTileWidth, problem, shape.stage)) /
+         problem.convolution.kernel[0];
 }
 
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
@@ -61,7 +66,9 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   // Steps of either tile, and stages of x, are under way at the same time: what is left of the wait for each.
   constexpr double kLatency = 0.535;
   const double ahead_w = config.rows * (shape.stages_w - 1);
-  const double ahead_x = (config.stages - 1) * shape.chunk.columns;
+  const Convolution::Extents& classes = problem.correlation->out_step;
+  const double steps_of_stage = std::max(1.0, 1.0 * shape.chunk.columns / (classes[1] * classes[2]));
+  const double ahead_x = (config.stages - 1) * steps_of_stage;
   // Fitted to what the structure took of an H100 (bench/measured/h100-2026-11-27.structures.json), of which
   // no kernel here has run on one. What a further CTA waits for, whose stages are empty, is an estimate.
   costs.waits = {

@@ -147,7 +147,9 @@ struct TensorMap {
   /// depth, height and width. `rows` are images then, and box_rows those of a box. 0, 0 and 0: rows are no
   /// positions.
   std::array<std::int32_t, 3> image{};
-  std::array<std::int32_t, 3> box_image{};  ///< positions of a box: up to 256 each
+  std::array<std::int32_t, 3> box_image{};  ///< positions of a box: up to 256 each, times their step
+  /// From a position of a box to the next one in the image: up to 8 each, and 1 where rows are no positions.
+  std::array<std::int32_t, 3> step_image{1, 1, 1};
   friend bool operator==(const TensorMap&, const TensorMap&) = default;
 };
 /// The most that an entry has, which are those of all pairs: a launch makes them on its stack.

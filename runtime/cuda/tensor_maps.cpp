@@ -108,12 +108,15 @@ TensorMaps::Dimensions TensorMaps::dimensions_of(const TensorMap& map, const Mat
   if (map.image != std::array<std::int32_t, 3>{}) {
     const auto [depth, height, width] = map.image;
     const cuuint64_t line = width * matrix.row_bytes;
-    const auto box = [&](std::size_t i) { return static_cast<cuuint32_t>(map.box_image[i]); };
+    const auto step = [&](std::size_t i) { return static_cast<cuuint32_t>(map.step_image[i]); };
+    // What a box reaches over: a copy takes every step-th position of that.
+    const auto box = [&](std::size_t i) { return static_cast<cuuint32_t>(map.box_image[i]) * step(i); };
     return {kMostDimensions,
             {matrix.extents[0], static_cast<cuuint64_t>(width), static_cast<cuuint64_t>(height),
              static_cast<cuuint64_t>(depth), matrix.extents[1]},
             {matrix.row_bytes, line, height * line, depth * height * line},
-            {length, box(2), box(1), box(0), rows}};
+            {length, box(2), box(1), box(0), rows},
+            {1, step(2), step(1), step(0), 1}};
   }
   if (map.run == 0) return {2, {matrix.extents[0], matrix.extents[1]}, {matrix.row_bytes}, {length, rows}};
   // Halves, lanes and pairs of a lane's rows are dimensions of their own, in the order of their places.
@@ -151,12 +154,11 @@ void TensorMaps::encode(const Context& context, const Launch& launch, std::span<
 CUresult TensorMaps::encode(const Context& context, const Recipe& recipe, const Matrix& matrix,
                             CUtensorMap& map) const {
   const Dimensions dimensions = dimensions_of(recipe.map, matrix);
-  constexpr cuuint32_t kEveryElement[kMostDimensions] = {1, 1, 1, 1, 1};
   return context.api().tensor_map_encode_tiled(
       &map, recipe.type, dimensions.count, matrix.address, dimensions.extents.data(),
-      dimensions.strides.data(), dimensions.box.data(), kEveryElement, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      swizzle_of(recipe.map.swizzle_bytes), l2_promotion_of(recipe.map.l2_bytes),
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      dimensions.strides.data(), dimensions.box.data(), dimensions.steps.data(),
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(recipe.map.swizzle_bytes),
+      l2_promotion_of(recipe.map.l2_bytes), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 void TensorMaps::fail(const Context& context, CUresult result, std::size_t index, const Matrix& matrix,

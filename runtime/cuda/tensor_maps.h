@@ -47,6 +47,7 @@ class TensorMaps {
     std::array<cuuint64_t, kMostDimensions> extents;
     std::array<cuuint64_t, kMostDimensions - 1> strides;  ///< in bytes, of all but the innermost
     std::array<cuuint32_t, kMostDimensions> box;
+    std::array<cuuint32_t, kMostDimensions> steps{1, 1, 1, 1, 1};  ///< each how many-th element is copied
   };
 
   [[nodiscard]] static Dimensions dimensions_of(const TensorMap& map, const Matrix& matrix);

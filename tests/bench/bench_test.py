@@ -526,20 +526,20 @@ class Bench(SmallBatchCases, unittest.TestCase):
         (self.folder / "listing").write_text(LISTING)
         (self.folder / "wgmma_listing").write_text(WGMMA_LISTING.replace("UMOV", "NOP"))
         program = self.folder / "nvdisasm"
-        wgmma = 'grep -q "spmm_wgmma\\(_rows\\)\\?<" "${2%/*}/kernel.cu" && exec cat'
+        wgmma = 'grep -q "spmm_\\(wgmma\\|wgmma_rows\\|halo\\)<" "${2%/*}/kernel.cu" && exec cat'
         program.write_text(f'#!/bin/sh\n{wgmma} "{self.folder}/wgmma_listing"\nexec cat "{self.folder}/listing"\n')
         program.chmod(0o755)
         return program
 
     def assert_products_are_together(self, rows: list[dict[str, str]]):
-        self.assertEqual(len(rows), 7)
+        self.assertEqual(len(rows), 10)
         for row in rows:
             self.assertEqual((row["between them"], row["spilled bytes"], row["C75xx"]), ("-", "0", "-"))
 
     @needs_nvrtc
     def test_sass(self):
         rows = self.written("sass.py", "--nvdisasm", self.disassembler())
-        self.assertEqual(len(rows), 13)
+        self.assertEqual(len(rows), 16)
         for loop, resources in zip(rows[:3], rows[3:6]):
             self.assertEqual(loop["workload"], resources["workload"])
             self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))
@@ -566,7 +566,7 @@ class Bench(SmallBatchCases, unittest.TestCase):
             self.assertGreater(int(row["copies"]), 0)
             self.assertGreater(int(row["barriers, waits"]), 0)
         self.assert_products_are_together(rows[6:])
-        self.assertEqual([row["products"] for row in rows[6:]], ["4", "4 + 4", "8", "8", "4 + 4", "4", "8"])
+        self.assertEqual([row["products"] for row in rows[6:]], ["4", "4 + 4", "8", "8", "4 + 4", "4", "8", "2", "2", "2"])
 
     def test_sass_says_how_to_get_what_disassembles(self):
         done = self.call([sys.executable, _BENCH / "sass.py", _BUILD, "--short", "--nvdisasm", "/nowhere/nvdisasm"], status=2)

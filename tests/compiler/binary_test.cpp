@@ -138,7 +138,13 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   Binary displaced = sample();
   images(displaced.entries.back().tensor_maps.back());
   CHECK(deserialize(serialize(displaced)) == displaced);
+  displaced.entries.back().tensor_maps.back().step_image = {1, 8, 2};
+  CHECK(deserialize(serialize(displaced)) == displaced);
   refused([](TensorMap& map) { map.box_image = {1, 30, 10}; });  // of a matrix
+  refused([](TensorMap& map) { map.step_image = {1, 1, 2}; });   // the same
+  for (const std::int32_t step : {-1, 0, 9})
+    refused([&](TensorMap& map) { images(map), map.step_image[2] = step; });
+  refused([&](TensorMap& map) { images(map), map.box_image[1] = 33, map.step_image[1] = 8; });  // of 264
   for (const std::int32_t box : {-1, 0, 257})
     refused([&](TensorMap& map) { images(map), map.box_image[1] = box; });
   for (const std::int32_t extent : {-1, 0})

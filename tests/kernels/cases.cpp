@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/cuda/emit.h"
@@ -42,6 +43,7 @@ enum Axis : std::size_t {
   kOperandA,
   kRows,
   kMerge,
+  kGeometry,
   kPacked,
   kOperation,
   kOrder,
@@ -84,6 +86,7 @@ std::vector<int> sizes_of(const Space& space) {
   sizes[kSplit] = size(space.split);
   sizes[kTable] = size(space.tables);
   sizes[kPanels] = size(space.panels);
+  sizes[kGeometry] = size(space.geometries);
   sizes[kPacked] = size(space.packed);
   sizes[kOperation] = size(space.operations);
   sizes[kOrder] = size(space.orders);
@@ -147,6 +150,7 @@ Case case_of(const Space& space, const Row& row) {
   const Loads& loads = pick(space.loads, kLoads);
   const auto widest = std::max(size_of(test.options.dtype), size_of(*test.options.out_dtype));
   test.options.alignment = loads.alignment != 0 ? loads.alignment : static_cast<std::int32_t>(widest);
+  test.options.convolution = parse_convolution(pick(space.geometries, kGeometry));
   test.options.gates = loads.gates;
   test.options.derivative = loads.derivative;
   const BlockShape grid = pick(grids(), kLayout);
@@ -169,6 +173,10 @@ class Fit {
  public:
   Fit(const Space& space, double most_work) : space_(space), sizes_(sizes_of(space)), most_work_(most_work) {
     for (const NamedLayout& named : test_layouts()) blocks_.push_back(named.make().blocks());
+    for (const std::string& geometry : space.geometries) {
+      positions_.push_back(parse_convolution(geometry).output_positions());
+      taps_.push_back(parse_convolution(geometry).taps());
+    }
     for (const std::string& arch : space.archs)
       targets_.push_back(resolve_target(Suite::current().target_of(arch, space.workers.front())));
     std::size_t count = kOperands;
@@ -195,8 +203,8 @@ class Fit {
     // Derivatives belong to gradients, which have short epilogues, and merged rows only in variant wgmma.
     const bool derivative = loads.derivative != Activation::none;
     const bool gradient = row[kOperation] > 0 || derivative;
-    const bool merges =
-        row[kMerge] > 0 && space_.variant != Variant::wgmma && space_.variant != Variant::wgmma_rows;
+    const bool merges = row[kMerge] > 0 && space_.variant != Variant::wgmma &&
+                        space_.variant != Variant::wgmma_rows && space_.variant != Variant::halo;
     if (gradient && (row[kOperation] == 0 || merges || !is_of_gradients(epilogue, derivative))) return false;
     if (derivative && row[kPanels] > 0) return false;
     if (epilogue.layer_norm && !normalises(row, epilogue, loads)) return false;
@@ -228,8 +236,8 @@ class Fit {
   static constexpr std::size_t kKinds = 5;  ///< of what a config must fit
   static constexpr std::size_t kOperands =
       static_cast<std::size_t>(kLastDType) + 2;  ///< types of x and W, and f32 by tf32
-  static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut, kStages,    kWarps, kArch,
-                                        kOperandA, kRows,    kMerge, kPacked,  kOperation, kOrder};
+  static constexpr std::array kLookedAt{kBlockOut, kBlockIn, kTileN, kTileOut,  kStages, kWarps,     kArch,
+                                        kOperandA, kRows,    kMerge, kGeometry, kPacked, kOperation, kOrder};
 
   /// Whether rows are batch rows, a residual is a gradient's, and a layout has four gates where it must.
   [[nodiscard]] static bool normalises(const Row& row, const Epilogue& epilogue, const Loads& loads) {
@@ -246,8 +254,9 @@ class Fit {
       return row[axis] == kUnset ? 1.0 : static_cast<double>(values[static_cast<std::size_t>(row[axis])]);
     };
     const double tile = of(space_.tile_n, kTileN);
-    const double entries = std::ceil(of(space_.batches, kBatch) / tile) * tile;
-    return of(space_.block_out, kBlockOut) * of(space_.block_in, kBlockIn) * entries * of(blocks_, kLayout);
+    const double entries = std::ceil(of(space_.batches, kBatch) * of(positions_, kGeometry) / tile) * tile;
+    return of(space_.block_out, kBlockOut) * of(space_.block_in, kBlockIn) * entries * of(blocks_, kLayout) *
+           of(taps_, kGeometry);
   }
   /// Looks the result up, with some axes unset.
   [[nodiscard]] bool is_known_to_fit(const Row& row, std::size_t index, auto... unset) {
@@ -271,6 +280,7 @@ class Fit {
     problem.math = test.options.math;
     problem.epilogue = test.options.epilogue;
     problem.derivative = test.options.derivative;
+    problem.convolution = test.options.convolution;
     const Target& target = targets_[static_cast<std::size_t>(row[kArch])];
     try {
       if (target.kind == Target::Kind::cuda) cuda::validate(problem, target, *test.options.config);
@@ -287,7 +297,9 @@ class Fit {
   Space space_;
   std::vector<int> sizes_;
   double most_work_;
-  std::vector<std::int64_t> blocks_;  ///< of each layout
+  std::vector<std::int64_t> blocks_;     ///< of each layout
+  std::vector<std::int64_t> positions_;  ///< of y, and taps, of each geometry
+  std::vector<std::int64_t> taps_;
   std::vector<Target> targets_;
   std::vector<Known> known_;
 };
@@ -358,6 +370,8 @@ std::string Case::to_string() const {
   std::string loads;
   if (options.in_features != 0 || options.out_features != 0)
     loads += fmt::format(", {} to {} features", options.in_features, options.out_features);
+  if (options.convolution.present())
+    loads += fmt::format(", convolution '{}'", sparsekiln::to_string(options.convolution));
   if (options.alignment != 16) loads += fmt::format(", aligned to {}", options.alignment);
   if (options.gates) loads += ", gates";
   if (options.derivative != Activation::none)

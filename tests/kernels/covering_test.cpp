@@ -43,7 +43,7 @@ TEST_CASE("the case list has every layout, batch and block") {
 TEST_CASE("the case list has every pair in each kernel family, and shared pairs in one") {
   const CaseArrays& made = case_arrays();
   const bool has_wgmma = Suite::current().device()->target().compute_capability() == 90;
-  REQUIRE(made.arrays.size() == (Suite::current().on_cpu() ? 2 : has_wgmma ? 6 : 4));
+  REQUIRE(made.arrays.size() == (Suite::current().on_cpu() ? 2 : has_wgmma ? 7 : 4));
   CHECK(uncovered(made.families, made.shared, made.arrays).empty());
 }
 

@@ -99,13 +99,67 @@ TEST_CASE("a convolution by halo goes on with its stages from one tile and item 
   }
 }
 
+TEST_CASE("a convolution with strides by halo reads each phase of its input, at the edges, too") {
+  if (!has_halo()) return;
+  const Layout layout = patterns::random(5, 3, 0.5, 3);
+  for (const char* geometry :
+       {"kernel=3x3 stride=2 padding=1 input=28x28", "kernel=3x3 stride=2 padding=1 input=27x19",
+        "kernel=1x1 stride=2 input=15x17", "kernel=5x5 stride=2 padding=2 input=17x20",
+        "kernel=7x7 stride=2 padding=3 input=15x16", "kernel=3x3 stride=2x1 padding=1 input=21x9",
+        "kernel=3x3 stride=1x2 padding=1x0 input=9x21",
+        "kernel=3x3 stride=2 dilation=2 padding=2 input=20x21",
+        "kernel=3x3 stride=2 dilation=3 padding=3 input=20x21", "kernel=4x4 stride=4 input=17x34",
+        "kernel=2x3 stride=4x3 padding=1 input=17x34", "kernel=3 stride=2 padding=1 input=41",
+        "kernel=3x3x3 stride=2 padding=1 input=5x9x10", "kernel=3x3x3 stride=3x1x2 padding=1 input=5x9x10",
+        "kernel=3x3 stride=2 padding=1 taps=110010011 input=20x21"}) {
+    Options options = asked(geometry, {32, 32}, 2, "tile_n=64 stages=2 rows=2 merge=2");
+    check_right(layout, options, 2);
+    options.specialization = Specialization::attached;
+    options.config->table = TableForm::attached;
+    check_right(layout, options, 2);
+  }
+}
+
+TEST_CASE("the gradient of a convolution with strides by halo writes every position, of each class") {
+  if (!has_halo()) return;
+  const Layout layout = patterns::random(3, 5, 0.5, 3);
+  for (const char* geometry :
+       {"kernel=3x3 stride=2 padding=1 input=28x28", "kernel=3x3 stride=2 padding=1 input=27x19",
+        "kernel=1x1 stride=2 input=15x17", "kernel=5x5 stride=2 padding=2 input=17x20",
+        "kernel=7x7 stride=2 padding=3 input=15x16", "kernel=3x3 stride=2x1 padding=1 input=21x9",
+        "kernel=3x3 stride=2 dilation=2 padding=2 input=20x21",
+        "kernel=3x3 stride=2 dilation=3 padding=3 input=20x21", "kernel=2x3 stride=4x3 padding=1 input=17x34",
+        "kernel=3 stride=2 padding=1 input=41", "kernel=3x3x3 stride=2 padding=1 input=5x9x10",
+        "kernel=3x3 stride=2 padding=1 taps=110010011 input=20x21"})
+    for (const char* numbers : {"tile_n=64 stages=2 rows=2 merge=2", "tile_n=112 stages=2 rows=1 merge=4"}) {
+      Options options = asked(geometry, {32, 32}, 2, numbers);
+      options.operation = Operation::grad_input;
+      check_right(layout, options, 2);
+    }
+  for (const char* geometry : {"kernel=3x3 stride=2 padding=1 transposed input=9x10",
+                               "kernel=4x4 stride=2 padding=1 transposed input=9x10"}) {
+    Options options = asked(geometry, {32, 32}, 2, "tile_n=64 stages=2 rows=2 merge=2");
+    options.epilogue = {.bias = true, .activation = Activation::relu, .residual = true};
+    check_right(layout, options, 2);
+    options.epilogue = {.activation = Activation::relu, .edge_bias = true};
+    options.specialization = Specialization::attached;
+    options.config->table = TableForm::attached;
+    check_right(layout, options, 2);
+  }
+}
+
 TEST_CASE("rows of a convolution that several CTAs of halo share are combined") {
   if (!has_halo()) return;
   const Layout layout = patterns::random(4, 7, 0.7, 3);
   for (const char* numbers : {"tile_n=64 stages=2 rows=2 merge=2", "tile_n=128 stages=2 rows=1 merge=4"}) {
-    const Options options = asked("kernel=3x3 padding=1 input=7x6", {32, 32}, 1, numbers, 8);
-    CHECK(compile(layout, options).workspace_bytes(1) > 0);  // else no row is split
-    check_right(layout, options, 1);
+    for (const Operation operation : {Operation::forward, Operation::grad_input}) {
+      const char* const strides = operation == Operation::forward ? "1" : "2";
+      Options options = asked(fmt::format("kernel=3x3 stride={} padding=1 input=7x6", strides).c_str(),
+                              {32, 32}, 1, numbers, 8);
+      options.operation = operation;
+      CHECK(compile(layout, options).workspace_bytes(1) > 0);  // else no row is split
+      check_right(layout, options, 1);
+    }
   }
 }
 
@@ -151,6 +205,7 @@ Convolution draw_geometry(Random& random) {
   for (auto i = static_cast<std::size_t>(3 - convolution.dimensions); i < 3; ++i) {
     convolution.kernel[i] = any(random, std::array{1, 2, 3, 3, 3, 5});
     convolution.dilation[i] = any(random, std::array{1, 1, 2});
+    convolution.stride[i] = any(random, std::array{1, 1, 2, 2, 3});
     convolution.padding_before[i] = up_to(3);
     convolution.padding_after[i] = up_to(3);
     convolution.input[i] = 1 + up_to(i == 0 ? 3 : i == 1 ? 33 : 25);

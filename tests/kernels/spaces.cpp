@@ -235,6 +235,26 @@ Space wgmma_rows_space(const Target& target) {
   return space;
 }
 
+/// Convolutions of small images, whose tiles are larger.
+Space halo_space(const Target& target) {
+  Space space = wgmma_space(target);
+  space.variant = Variant::halo;
+  space.block_out = {32, 64, 128};
+  space.block_in = {32, 64, 128};
+  space.batches.resize(3);
+  space.epilogues = all_epilogues();
+  std::erase_if(space.types, [](const auto& type) { return type.dtype == DType::f32; });
+  space.tile_n = {64, 112, 224, 256};
+  space.stages = {2, 3, 4};
+  space.rows = {1, 2};
+  space.tables = {TableForm::constant, TableForm::global, TableForm::attached};
+  space.geometries = {"kernel=3x3 padding=1 input=9x10", "kernel=3x3 stride=2 padding=1 input=17x9",
+                      "kernel=5 stride=1 padding=2 dilation=2 input=21",
+                      "kernel=2x3x3 stride=2x1x2 padding=1 input=3x5x9"};
+  space.most_emulated_work = 5e7;
+  return space;
+}
+
 }  // namespace
 
 std::vector<Space> spaces_of(const Target& target) {
@@ -244,6 +264,7 @@ std::vector<Space> spaces_of(const Target& target) {
   if (target.compute_capability() == 90) {
     spaces.push_back(wgmma_space(target));
     spaces.push_back(wgmma_rows_space(target));
+    spaces.push_back(halo_space(target));
   }
   return spaces;
 }

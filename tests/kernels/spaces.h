@@ -52,6 +52,7 @@ struct Space {
   std::vector<std::int32_t> rows = {1};
   std::vector<std::int32_t> merge = {1};
   std::vector<std::int32_t> panels = {0};
+  std::vector<std::string> geometries = {"none"};  ///< of convolutions
   std::vector<Operation> operations = {Operation::forward};
   std::vector<ActivationOrder> orders = {ActivationOrder::batch_major};
   std::vector<Epilogue> epilogues = {{}};

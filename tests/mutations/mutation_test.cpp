@@ -58,7 +58,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
 
 /// A subject that is a convolution by variant halo: a tile of an item needs more stages of x than the other,
 /// whose columns are far apart. Tiles have no position that is outside of an image.
-Subject make_images(const char* config, BlockShape block, Operation operation = Operation::forward) {
+Subject make_images(const char* config, BlockShape block, Operation operation = Operation::forward,
+                    const char* geometry = "kernel=3x3 padding=1 input=8x16") {
   std::vector<std::uint8_t> mask(4 * 9, 0);
   for (const std::size_t row : {0, 1})
     for (const std::size_t column : {0, 1, 2, 3, 4, 5, 6, 8}) mask[row * 9 + column] = 1;
@@ -67,7 +68,7 @@ Subject make_images(const char* config, BlockShape block, Operation operation = 
   const Layout layout = Layout::from_mask(operation == Operation::forward ? 4 : 9,
                                           operation == Operation::forward ? 9 : 4, mask);
   Options options{.block = block, .batch = 2, .dtype = DType::bf16, .operation = operation};
-  options.convolution = parse_convolution("kernel=3x3 padding=1 input=8x16");
+  options.convolution = parse_convolution(geometry);
   options.config = parse_config(config);
   options.target = "sm_90:2";
   const TemporaryFolder folder;
@@ -233,6 +234,11 @@ TEST_CASE("every fault planted in a kernel of halo is found") {
   check_all_caught(make_images("halo tile_n=64 warps=12 stages=2 rows=2 merge=2 in_flight=1", {64, 32},
                                Operation::grad_input),
                    {Fault::exchange_dropped, Fault::box_off}, 2);
+  const char* const strides = "kernel=3x3 stride=2 padding=1 input=16x32";
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    check_all_caught(
+        make_images("halo tile_n=64 warps=12 stages=2 rows=2 merge=1", {64, 64}, operation, strides),
+        {Fault::box_off, Fault::expected_bytes_off, Fault::store_address_off}, 2);
 }
 
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose layout is attached is found") {

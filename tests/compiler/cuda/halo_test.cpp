@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string_view>
+#include <tuple>
 
 #include <doctest/doctest.h>
 #include <sparsekiln/convolution.h>
@@ -46,7 +47,7 @@ TEST_CASE("problems that halo does not compute are refused, and mma would work")
   refused([](Problem& problem) { problem.convolution = {}; }, "taps read neighbouring positions");
   refused([](Problem& problem) { problem.convolution = parse_convolution("kernel=1x1 input=9x9"); },
           "taps read neighbouring positions");
-  refused([](Problem& problem) { problem.convolution.stride[2] = 2; }, "a stride of 1");
+  refused([](Problem& problem) { problem.convolution.stride = {1, 2, 9}; }, "up to 8 apart, not 2 x 9");
   refused([](Problem& problem) { problem.convolution.dynamic = true; }, "images of one size");
   refused(
       [](Problem& problem) {
@@ -77,6 +78,8 @@ TEST_CASE("numbers of halo that do not go together are refused, with what would 
   refused(config_of(256, 3, 1, 1), "fewer stages", {128, 128});
   refused(config_of(64, 2, 2, 2), "boxes of the copy engine are of 256", {32, 32},
           "kernel=3x3 dilation=200 padding=400 input=20x13");
+  refused(config_of(256, 2, 2, 2), "reach 264 x 64 positions", {32, 32},
+          "kernel=9x3 stride=8 padding=8 input=300x80");
   Config config = config_of(64, 2, 2, 2);
   config.warps = 8;
   refused(config, "warps=12 would work");
@@ -91,22 +94,64 @@ TEST_CASE("numbers of halo that do not go together are refused, with what would 
   refused(config, "leave operand_a out");
 }
 
+HaloStage stage_of(const char* geometry, std::int32_t tile_n, Operation operation = Operation::forward) {
+  Problem problem = problem_of(geometry, {64, 64});
+  problem.operation = operation;
+  return halo_shape(problem, kHopper, config_of(tile_n, 2, 2, 1)).stage;
+}
+
+using Extents = Convolution::Extents;
+
 TEST_CASE("a stage of halo has the positions that taps reach from a tile, in boxes of 32 features") {
   const HaloShape plain = halo_shape(problem_of(kPlain), kHopper, config_of(224, 3, 2, 2));
-  CHECK(plain.box == Convolution::Extents{1, 30, 10});
-  CHECK(plain.first == Convolution::Extents{0, -1, -1});
+  CHECK(plain.stage.box == Extents{1, 30, 10});
+  CHECK(plain.stage.first == Extents{0, -1, -1});
+  CHECK(plain.stage.step == Extents{1, 1, 1});
+  CHECK(plain.stage.phases == Extents{1, 1, 1});
   CHECK(plain.bytes_x == 30 * 10 * 64);
   CHECK(plain.bytes_w == 64 * 32 * 2);
   CHECK(plain.chunk.columns == 9);
   CHECK(plain.shared_bytes == 3 * 19456 + 2 * plain.stages_w * 4096);
-  const HaloShape wide = halo_shape(problem_of("kernel=5x3 dilation=2x1 padding=3x0 input=20x13", {64, 64}),
-                                    kHopper, config_of(64, 2, 2, 1));
-  CHECK(wide.box == Convolution::Extents{1, 16, 10});
-  CHECK(wide.first == Convolution::Extents{0, -3, 0});
-  CHECK(wide.bytes_x == 2 * 16 * 10 * 64);
-  Problem gradient = problem_of("kernel=5x3 dilation=2x1 padding=3x0 input=20x13", {64, 64});
-  gradient.operation = Operation::grad_input;
-  CHECK(halo_shape(gradient, kHopper, config_of(64, 2, 2, 1)).first == Convolution::Extents{0, -5, -2});
+  const char* const wide = "kernel=5x3 dilation=2x1 padding=3x0 input=20x13";
+  CHECK(stage_of(wide, 64).box == Extents{1, 16, 10});
+  CHECK(stage_of(wide, 64).first == Extents{0, -3, 0});
+  CHECK(stage_of(wide, 64, Operation::grad_input).first == Extents{0, -5, -2});
+}
+
+TEST_CASE(
+    "a stage of halo has boxes for each residue of the positions that taps read, which skip the others") {
+  const HaloShape plain =
+      halo_shape(problem_of("kernel=3x3 stride=2 padding=1 input=56x56"), kHopper, config_of(224, 2, 2, 2));
+  CHECK(plain.stage.box == Extents{1, 29, 9});
+  CHECK(plain.stage.first == Extents{0, -1, -1});
+  CHECK(plain.stage.step == Extents{1, 2, 2});
+  CHECK(plain.stage.phases == Extents{1, 2, 2});
+  CHECK(plain.bytes_x == 4 * 29 * 9 * 64);
+  CHECK(plain.shared_bytes == 2 * 4 * 17408 + 2 * plain.stages_w * 4096);
+  CHECK(stage_of("kernel=1x1 stride=2 input=56x56", 64).phases == Extents{1, 1, 1});
+  CHECK(stage_of("kernel=1x1 stride=2 input=56x56", 64).box == Extents{1, 8, 8});
+  // An even dilation reads positions of one residue, one of 3 reads both.
+  const HaloStage dilated = stage_of("kernel=3x3 dilation=2x3 stride=2 padding=2 input=56x56", 64);
+  CHECK(dilated.phases == Extents{1, 1, 2});
+  CHECK(dilated.box == Extents{1, 10, 11});
+  CHECK(dilated.begin(2, 1, 3) == -1);
+  const HaloStage mixed = stage_of("kernel=3x2x7 stride=2x1x4 padding=1x0x3 input=9x20x40", 64);
+  CHECK(mixed.phases == Extents{1, 1, 4});
+  CHECK(mixed.step == Extents{1, 1, 4});
+  CHECK(mixed.box == Extents{1, 9, 9});
+}
+
+TEST_CASE("the gradient of a convolution with strides has one box, of the positions that all classes read") {
+  const HaloStage plain = stage_of("kernel=3x3 stride=2 padding=1 input=56x56", 64, Operation::grad_input);
+  CHECK(plain.box == Extents{1, 9, 9});
+  CHECK(plain.first == Extents{0, 0, 0});
+  CHECK(plain.step == Extents{1, 1, 1});
+  CHECK(plain.phases == Extents{1, 1, 1});
+  const HaloStage even = stage_of("kernel=4x6 stride=2 padding=1x2 input=56x56", 64, Operation::grad_input);
+  CHECK(even.box == Extents{1, 10, 10});
+  CHECK(even.first == Extents{0, -1, -1});
+  const HaloStage apart = stage_of("kernel=2x2 stride=3 input=56x56", 64, Operation::grad_input);
+  CHECK(apart.box == Extents{1, 8, 8});
 }
 
 TEST_CASE(
@@ -128,6 +173,22 @@ TEST_CASE(
   problem.operation = Operation::grad_input;
   CHECK(maps(problem).at(1).run == 0);
   CHECK(maps(problem).at(1).box_rows == 32);
+}
+
+TEST_CASE("a map of images of halo skips the positions between those that points of a tile read") {
+  const auto map = [](Operation operation) {
+    Problem problem = problem_of("kernel=3x3 stride=2x1 padding=1 input=20x13", {64, 64});
+    problem.operation = operation;
+    return emit_plan(problem, kHopper, {{2, config_of(64, 2, 2, 1)}}).entries.front().tensor_maps.at(0);
+  };
+  const TensorMap forward = map(Operation::forward);
+  CHECK(forward.image == Extents{1, 20, 13});
+  CHECK(forward.box_image == Extents{1, 9, 10});
+  CHECK(forward.step_image == Extents{1, 2, 1});
+  const TensorMap gradient = map(Operation::grad_input);
+  CHECK(gradient.image == Extents{1, 10, 13});
+  CHECK(gradient.box_image == Extents{1, 9, 10});
+  CHECK(gradient.step_image == Extents{1, 1, 1});
 }
 
 void compile_clean(const Problem& problem, const Config& config) {
@@ -155,6 +216,12 @@ TEST_CASE("kernels of halo compile without spills and without waits that are not
   compile_clean(problem_of(kPlain, {128, 64}), config_of(128, 2, 1, 1));
   compile_clean(problem_of("kernel=3x3x3 dilation=2 padding=2 input=5x9x10", {32, 64}),
                 config_of(64, 2, 2, 2));
+  for (const Operation operation : {Operation::forward, Operation::grad_input})
+    for (const auto& [tile_n, rows, merge] : {std::tuple{112, 2, 2}, {224, 2, 2}, {112, 1, 4}}) {
+      Problem problem = problem_of("kernel=3x3 stride=2 padding=1 input=40x21");
+      problem.operation = operation;
+      compile_clean(problem, config_of(tile_n, 2, rows, merge));
+    }
   Problem problem = problem_of(kPlain);
   problem.epilogue = {.scale = true, .bias = true, .activation = Activation::gelu, .residual = true};
   compile_clean(problem, config_of(256, 2, 2, 2));

@@ -153,6 +153,17 @@ TEST_CASE("three dimensions with element strides") {
   CHECK(loads(map, "4, 1, 5").gives(expected));
 }
 
+TEST_CASE("what a box with element strides has outside is zero, and counts for the mbarrier") {
+  TensorMap map = matrix_of(4);
+  map.steps = {1, 2};
+  Words expected(4 * 32, 0);  // of the rows -3, -1, 1 and 3
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    expected[2 * 32 + i] = 1000 + 32 + i;
+    expected[3 * 32 + i] = 1000 + 3 * 32 + i;
+  }
+  CHECK(loads(map, "0, -3").gives(expected));
+}
+
 TEST_CASE("operands of tensor copies are checked") {
   const auto with = [](const std::string& instruction, const TensorMap& map) {
     BulkKernel kernel(BulkKernel::copy_in(2048) + kHandOver + "@%p8 " + instruction + ";\n");

@@ -173,6 +173,19 @@ TEST_CASE("element strides skip rows and shrink the box") {
   CHECK(runs[1] == BoxRun{0x10000 + 38 * 256, 128, 128});
 }
 
+TEST_CASE(
+    "element strides begin with the first element of a box, also outside, and count the last part of a "
+    "step") {
+  TensorMap map = matrix();
+  map.steps = {1, 2};
+  map.box = {64, 7};
+  CHECK(box_bytes(map) == 4 * 128);
+  const std::vector<BoxRun> runs = runs_of_box(map, {0, -3});
+  REQUIRE(runs.size() == 2);  // rows -3, -1, 1, 3
+  CHECK(runs[0] == BoxRun{0x10000 + 256, 2 * 128, 128});
+  CHECK(runs[1] == BoxRun{0x10000 + 3 * 256, 3 * 128, 128});
+}
+
 TEST_CASE("boxes of five dimensions are traversed with the first as the innermost") {
   TensorMap map;
   map.address = 0x20000;

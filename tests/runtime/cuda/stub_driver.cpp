@@ -335,7 +335,9 @@ CUresult tensor_map_encode_tiled(CUtensorMap* map, CUtensorMapDataType type, cuu
   for (cuuint32_t axis = 0; axis + 1 < rank; ++axis)
     if (strides[axis] % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t axis = 0; axis < rank; ++axis)
-    if (extents[axis] == 0 || box[axis] == 0 || box[axis] > 256) return CUDA_ERROR_INVALID_VALUE;
+    if (extents[axis] == 0 || box[axis] == 0 || box[axis] > 256 || element_strides[axis] == 0 ||
+        element_strides[axis] > 8)
+      return CUDA_ERROR_INVALID_VALUE;
   State& s = state();
   const std::lock_guard lock(s.mutex);
   const std::vector<std::byte> bytes = stub::tensor_map_bytes(s.tensor_maps.size());

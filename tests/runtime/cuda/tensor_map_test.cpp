@@ -156,6 +156,24 @@ TEST_CASE("a map of images has their positions as dimensions, and as many images
   CHECK(made.element_strides == std::vector<unsigned>{1, 1, 1, 1, 1});
 }
 
+TEST_CASE("a map whose boxes skip positions of images asks for boxes that reach over what they skip") {
+  const StubSession session;
+  Binary binary = mapped_binary();
+  TensorMap& x = binary.entries.front().tensor_maps.front();
+  x.box_length = 32;
+  x.box_rows = 1;
+  x.image = {5, 14, 28};
+  x.box_image = {1, 9, 10};
+  x.step_image = {1, 3, 2};
+  const auto module = cuda::open_device(0)->load(shared(binary));
+  stub::record();
+  module->launch(0, launch_of(33, 400));
+  const stub::TensorMap made = stub::tensor_maps().at(0);
+  CHECK(made.extents == std::vector<unsigned long long>{384, 28, 14, 5, 33});
+  CHECK(made.box == std::vector<unsigned>{32, 20, 27, 1, 1});
+  CHECK(made.element_strides == std::vector<unsigned>{1, 2, 3, 1, 1});
+}
+
 TEST_CASE("a map that rounds floats to tf32 says so") {
   const StubSession session;
   Binary binary = mapped_binary();
