@@ -141,8 +141,8 @@ class HaloWeights {
     const bool asks = begins && holds != kNone && stage - holds == 2;
     const unsigned asking = __ballot_sync(0xffffffff, asks);
     const int number = filled + __popc(own & before) + __popc(asking & before);
-    const HaloStep step = HaloStep::of(displacement(steps.own().column()), stage % Rings::kPlacesX,
-                                       stage / Rings::kPlacesX & 1, stage != holds);
+    const HaloStep step = HaloStep::of(HaloBox<Config>::displacement(steps.own().column()),
+                                       stage % Rings::kPlacesX, stage / Rings::kPlacesX & 1, stage != holds);
 #pragma unroll 1
     for (unsigned left = own | starts; left != 0; left &= left - 1) {
       if (lane == __ffs(left) - 1) {
@@ -185,11 +185,6 @@ class HaloWeights {
                                     map, box * Rings::kLine, steps.block(i) * kSpans, full);
       }
     }
-  }
-  /// From the first position of a stage to the first one that a tap reads, in bytes.
-  __device__ static __forceinline__ int displacement(int column) {
-    const typename Lattice<Config>::Shift by = Lattice<Config>::shift(column);
-    return ((by.h - Config::first_h) * Config::halo_w + by.w - Config::first_w) * int{Rings::kLineBytes};
   }
   /// By one lane: waits for the ring's place of a number, and writes what its step is. Gives the barrier that
   /// is full then.
@@ -252,12 +247,12 @@ class HaloImages {
     const unsigned full = rings.full_x(to);
     rings.wait_for_empty_x(stages);
     ptx::arrive_and_expect(full, Rings::kBoxes * Rings::kCopiedX);
-    const int depth = place.d + Lattice<Config>::shift(column).d;
+    const int depth = column % Lattice<Config>::kTaps / HaloSteps<Config>::kPlane;
     const int feature = column / Lattice<Config>::kTaps * Config::block_in;
 #pragma unroll
     for (int box = 0; box < Rings::kBoxes; ++box)
-      ptx::copy_box_of_image(rings.x(to) + box * Rings::kBoxBytes, map, feature + box * Rings::kLine,
-                             place.w + Config::first_w, place.h + Config::first_h, depth, place.image, full);
+      HaloBox<Config>::copy(rings.x(to) + box * Rings::kBoxBytes, map, feature + box * Rings::kLine, place,
+                            depth, full);
   }
 
   const Rings& rings;

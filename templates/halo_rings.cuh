@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lattice.cuh"
 #include "ptx_mma.cuh"
 #include "ring.cuh"
 
@@ -46,6 +47,30 @@ struct HaloPlace {
   }
 };
 
+/// The positions of x that the taps of a tile reach, in a box of 32 features. Config names halo_h and halo_w,
+/// the box's positions, and first_h and first_w, where it begins, from the tile's first position on.
+template <class Config>
+struct HaloBox {
+  enum : int {
+    kLineBytes = 64,                          ///< of a position
+    kPitch = Config::halo_w * kLineBytes,     ///< from a row of positions to the next
+    kCopied = Config::halo_h * kPitch,        ///< bytes
+    kBytes = (kCopied + 1023) / 1024 * 1024,  ///< of shared memory
+  };
+  /// From the first position to the first one that a tap reads, in bytes.
+  __device__ static __forceinline__ int displacement(int tap) {
+    const typename Lattice<Config>::Shift by = Lattice<Config>::shift(tap);
+    return (by.h - Config::first_h) * kPitch + (by.w - Config::first_w) * kLineBytes;
+  }
+  /// Queues the copy of features from `column` on, for a tile and the taps of a depth.
+  __device__ static __forceinline__ void copy(unsigned shared, const TensorMap& map, int column,
+                                              const HaloPlace<Config>& tile, int depth_tap, unsigned full) {
+    enum : int { kPlane = Config::kernel_h * Config::kernel_w };
+    ptx::copy_box_of_image(shared, map, column, tile.w + Config::first_w, tile.h + Config::first_h,
+                           tile.d + Lattice<Config>::shift(depth_tap * kPlane).d, tile.image, full);
+  }
+};
+
 /// What a warp that multiplies reads of a step.
 struct HaloStep {
   unsigned bits;
@@ -77,12 +102,12 @@ template <class Config>
 struct HaloRings {
   using Element = typename Config::Element;
   enum : int {
-    kLineBytes = 64,
+    kLineBytes = HaloBox<Config>::kLineBytes,
     kLine = kLineBytes / int{sizeof(Element)},  ///< features
     kBoxes = Config::block_in / kLine,          ///< of a stage
-    kPitchX = Config::halo_w * kLineBytes,      ///< from a row of positions to the next
-    kCopiedX = Config::halo_h * kPitchX,        ///< bytes of a box
-    kBoxBytes = (kCopiedX + 1023) / 1024 * 1024,
+    kPitchX = HaloBox<Config>::kPitch,
+    kCopiedX = HaloBox<Config>::kCopied,
+    kBoxBytes = HaloBox<Config>::kBytes,
     kPlaceBytesX = kBoxes * kBoxBytes,
     kPlacesX = Config::stages,
     kRings = Config::rows,                   ///< of W

@@ -40,35 +40,30 @@ void check_numbers(const Spmm& problem, const Config& config) {
                        kGroupOutputs, problem.block.out, 2 * kGroupOutputs, outputs * config.rows));
 }
 
-std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 }  // namespace
 
-HaloShape halo_shape(const Spmm& problem, const Target& target, const Config& config) {
-  check_numbers(problem, config);
-  constexpr std::int64_t kLineBytes = 64;
-  constexpr std::int64_t kBoxUnit = 1024;
-  const Convolution& convolution = problem.convolution;
-  HaloShape shape;
-  shape.threads = 32 * kWgmmaWarps;
-  shape.box = {1, config.tile_n / kHaloTileWidth, kHaloTileWidth};
-  for (std::size_t i = 0; i < shape.box.size(); ++i) {
-    const std::int32_t reach = (convolution.kernel[i] - 1) * convolution.dilation[i];
-    shape.first[i] =
-        problem.by_columns() ? convolution.padding_before[i] - reach : -convolution.padding_before[i];
-    if (i > 0) shape.box[i] += reach;  // a stage is of one depth
-  }
-  shape.chunk.columns = convolution.kernel[1] * convolution.kernel[2];
+void check_box(const Config& config, const HaloBox& box) {
   constexpr std::int32_t kMostBox = 256;
-  if (*std::max_element(shape.box.begin(), shape.box.end()) > kMostBox)
+  if (*std::max_element(box.extents.begin(), box.extents.end()) > kMostBox)
     refuse(config,
            fmt::format("taps of a tile reach {} x {} positions, and boxes of the copy engine are of {} "
                        "at most; variant mma would work",
-                       shape.box[1], shape.box[2], kMostBox));
+                       box.extents[1], box.extents[2], kMostBox));
+}
+
+HaloShape halo_shape(const Spmm& problem, const Target& target, const Config& config) {
+  check_numbers(problem, config);
+  const Convolution& convolution = problem.convolution;
+  HaloShape shape;
+  shape.threads = 32 * kWgmmaWarps;
+  const HaloBox box(convolution, problem.by_columns(), config.tile_n);
+  shape.box = box.extents;
+  shape.first = box.first;
+  shape.chunk.columns = convolution.kernel[1] * convolution.kernel[2];
+  check_box(config, box);
   const std::int64_t boxes = problem.block.in / kHaloLine;
-  const std::int64_t box_bytes = std::int64_t{shape.box[1]} * shape.box[2] * kLineBytes;
-  const std::int64_t place_x = boxes * rounded_up(box_bytes, kBoxUnit);
-  shape.bytes_x = boxes * box_bytes;
+  const std::int64_t place_x = boxes * box.place_bytes();
+  shape.bytes_x = boxes * box.bytes();
   shape.bytes_w = std::int64_t{problem.block.out} * config.merge * problem.block.in *
                   static_cast<std::int64_t>(size_of(problem.dtype));
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;

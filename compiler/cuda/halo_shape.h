@@ -7,12 +7,10 @@
 #include <sparsekiln/target.h>
 
 #include "compiler/cuda/tables.h"
+#include "compiler/halo_box.h"
 #include "compiler/spmm.h"
 
 namespace sparsekiln::cuda {
-
-/// Features of a box of x, and elements of a line of W: 64 bytes.
-inline constexpr std::int32_t kHaloLine = 32;
 
 /// The numbers of templates/spmm_halo.cuh that follow from a config.
 struct HaloShape {
@@ -25,6 +23,9 @@ struct HaloShape {
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic
   ChunkShape chunk;
 };
+
+/// Throws `invalid_argument`, with what would work, where the copy engine has no such box.
+void check_box(const Config& config, const HaloBox& box);
 
 /// Throws `invalid_argument`, with what would work, where the numbers do not go together.
 [[nodiscard]] HaloShape halo_shape(const Spmm& problem, const Target& target, const Config& config);

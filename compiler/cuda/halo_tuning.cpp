@@ -8,33 +8,6 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Positions of an image that the tiles of one dimension load along it: each its own and what taps reach, as
-/// far as it is in the image.
-std::int64_t loaded_along(std::int32_t points, std::int32_t input, std::int32_t tile, std::int32_t first,
-                          std::int32_t box) {
-  std::int64_t loaded = 0;
-  for (std::int32_t at = 0; at < points; at += tile)
-    loaded += std::max(std::min(at + first + box, input) - std::max(at + first, 0), 0);
-  return loaded;
-}
-
-/// Rows of x of an image that a load of all its tiles brings: the mean of those for each depth of the kernel.
-double loaded_of_one(const Spmm& problem, const Config& config, const HaloShape& shape) {
-  const Correlation& lattice = *problem.correlation;
-  const Convolution& convolution = problem.convolution;
-  const std::int32_t height = config.tile_n / kHaloTileWidth;
-  std::int64_t planes = 0;
-  for (std::int32_t tap = 0; tap < convolution.kernel[0]; ++tap)
-    planes += loaded_along(lattice.points[0], lattice.input[0], 1,
-                           shape.first[0] + tap * convolution.dilation[0], 1);
-  return static_cast<double>(
-             planes *
-             loaded_along(lattice.points[1], lattice.input[1], height, shape.first[1], shape.box[1]) *
-             loaded_along(lattice.points[2], lattice.input[2], kHaloTileWidth, shape.first[2],
-                          shape.box[2])) /
-         convolution.kernel[0];
-}
-
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   constexpr double kWarps = 8;  // that multiply
   constexpr std::int64_t kStepBytes = 32;
@@ -52,7 +25,9 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk_products = std::int64_t{4} * groups * steps;  // of the four warps of each
   costs.chunk_shared_bytes = shape.bytes_w + groups * steps * kStepBytes * (64 + config.tile_n);
   costs.load_shared_bytes = shape.bytes_x;
-  costs.loaded_of_one = loaded_of_one(problem, config, shape);
+  costs.loaded_of_one =
+      loaded_of_one(*problem.correlation, problem.convolution,
+                    HaloBox(problem.convolution, problem.by_columns(), config.tile_n), config.tile_n);
   const std::int32_t boxes = problem.block.in / kHaloLine;
   costs.chunk = 4 * groups * (54.6 + 17 * (boxes - 1)) + 154;  // and of the warps that produce
   costs.item = kWarps * (258 + (3.84 + if_it(problem.by_columns(), 0.73)) * config.tile_n);
