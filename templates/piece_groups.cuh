@@ -15,7 +15,7 @@ struct __align__(16) PieceGroup {
   int summed;  ///< of these, in front: whose sum over the batch this group computes, for a bias
 };
 /// Two pieces of a group, or one: a product.
-struct __align__(16) PiecePair {
+struct PiecePair {
   int tiles;  ///< the tile that both share, 1 << 8 times that of the first piece and 1 << 16 of the second,
               ///< which is not before it; 1 << 24 times 1 where what they share is x
   int first;  ///< where the first element of the first piece is in dw, in rows of a piece; -1: there is none

@@ -47,30 +47,37 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
 
 /// Numbers of a group, as PieceGroup of templates/piece_groups.cuh has them.
 constexpr std::int64_t kGroupNumbers = 4;
-/// Numbers of a pair, as PiecePair there.
-constexpr std::int64_t kPairNumbers = 4;
+/// Numbers of a pair, as PiecePair there, without its taps, which only variant halo has.
+constexpr std::int64_t kPairNumbers = 3;
+
+bool has_taps(const Config& config) { return config.variant == Variant::halo; }
 
 /// A pair as PiecePair has it.
 std::array<std::int32_t, kPairNumbers> numbers_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
   const auto of_dy = static_cast<std::int32_t>(group.outs.size());
   const BlockGroup::Piece& first = group.pieces[static_cast<std::size_t>(pair[0])];
   if (pair[1] == BlockGroup::kNone)
-    return {first.out | (of_dy + first.in) << 8 | (of_dy + first.in) << 16, first.dw, BlockGroup::kNone,
-            first.tap | first.tap << 16};
+    return {first.out | (of_dy + first.in) << 8 | (of_dy + first.in) << 16, first.dw, BlockGroup::kNone};
   const BlockGroup::Piece& second = group.pieces[static_cast<std::size_t>(pair[1])];
-  const std::int32_t taps = first.tap | second.tap << 16;
   if (first.out == second.out)
-    return {first.out | (of_dy + first.in) << 8 | (of_dy + second.in) << 16, first.dw, second.dw, taps};
-  return {(of_dy + first.in) | first.out << 8 | second.out << 16 | 1 << 24, first.dw, second.dw, taps};
+    return {first.out | (of_dy + first.in) << 8 | (of_dy + second.in) << 16, first.dw, second.dw};
+  return {(of_dy + first.in) | first.out << 8 | second.out << 16 | 1 << 24, first.dw, second.dw};
+}
+
+std::int32_t taps_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
+  const auto tap = [&](std::int32_t piece) { return group.pieces[static_cast<std::size_t>(piece)].tap; };
+  return tap(pair[0]) | tap(pair[1] == BlockGroup::kNone ? pair[0] : pair[1]) << 16;
 }
 
 /// The same as write_tables of groups, each with so many pairs: those that it lacks read what there is.
-void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule, TableForm form,
-                        std::size_t pairs_of_group) {
+void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule,
+                        const Config& config) {
+  const auto pairs_of_group = static_cast<std::size_t>(config.rows / 2);
   const std::size_t index = source.entries.size();
   std::vector<std::int32_t> groups;
   std::vector<std::int32_t> tiles;
   std::vector<std::int32_t> pairs;
+  std::vector<std::int32_t> taps;
   for (const BlockGroup& group : schedule.groups) {
     groups.insert(groups.end(), {static_cast<std::int32_t>(tiles.size()), group.tiles(),
                                  static_cast<std::int32_t>(group.outs.size()), group.summed});
@@ -79,12 +86,16 @@ void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& sc
     for (const BlockGroup::Pair& pair : group.pairs) {
       const auto numbers = numbers_of(group, pair);
       pairs.insert(pairs.end(), numbers.begin(), numbers.end());
+      if (has_taps(config)) taps.push_back(taps_of(group, pair));
     }
-    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair)
-      pairs.insert(pairs.end(), {0, BlockGroup::kNone, BlockGroup::kNone, 0});
+    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair) {
+      pairs.insert(pairs.end(), {0, BlockGroup::kNone, BlockGroup::kNone});
+      if (has_taps(config)) taps.push_back(0);
+    }
   }
-  const std::size_t numbers = schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size();
-  const TablePlace place = places.next(form, static_cast<std::int64_t>(4 * numbers));
+  const std::size_t numbers =
+      schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size() + taps.size();
+  const TablePlace place = places.next(config.table, static_cast<std::int64_t>(4 * numbers));
   source.text += fmt::format(
       "\n// Each worker's first group; four numbers a group: first tile, tiles, of these of dy, of these\n"
       "// summed; the tiles; {} pairs of pieces a group: tiles, where they are in dw, and taps.\n",
@@ -94,6 +105,7 @@ void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& sc
   arrays.write("groups", groups);
   arrays.write("tiles", tiles);
   arrays.write("pairs", pairs);
+  if (has_taps(config)) arrays.write("taps", taps);
   const auto element = [&](std::string_view array, std::string_view at) {
     return element_text(array, index, place, at);
   };
@@ -110,9 +122,9 @@ void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& sc
       "}};\n",
       index, element("worker_begin", "index"), element("groups", "4 * index"),
       element("groups", "4 * index + 1"), element("groups", "4 * index + 2"),
-      element("groups", "4 * index + 3"), element("tiles", "index"), element("pairs", "4 * index"),
-      element("pairs", "4 * index + 1"), element("pairs", "4 * index + 2"),
-      element("pairs", "4 * index + 3"));
+      element("groups", "4 * index + 3"), element("tiles", "index"), element("pairs", "3 * index"),
+      element("pairs", "3 * index + 1"), element("pairs", "3 * index + 2"),
+      has_taps(config) ? element("taps", "index") : "0");
 }
 
 /// The arrays of one entry, and `struct Table<index>` which reads them. `gates`: its members that write_gates
@@ -349,8 +361,7 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
     add_tensor_maps(entry, instance.tensor_maps);
     if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
     if (groups_blocks(config))
-      write_group_tables(source, places, schedules[i], config.table,
-                         static_cast<std::size_t>(config.rows / 2));
+      write_group_tables(source, places, schedules[i], config);
     else
       write_tables(source, places, gradient, schedules[i], config.table, gates_text);
     Declarations members =
@@ -421,8 +432,9 @@ std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
   if (groups_blocks(config)) {
     const GroupShape shape = group_shape(gradient, config);
     const std::int64_t tiles = shape.room_bytes / std::min(shape.out_bytes, shape.in_bytes);
-    return 4 * (group_bound(gradient, config) * (kGroupNumbers + kPairNumbers * config.rows / 2 + tiles + 1) +
-                2 + 3 * 4);
+    const std::int64_t pair_numbers = kPairNumbers + (has_taps(config) ? 1 : 0);
+    return 4 * (group_bound(gradient, config) * (kGroupNumbers + pair_numbers * config.rows / 2 + tiles + 1) +
+                2 + 4 * 4);
   }
   const std::int64_t runs = run_bound(gradient, config.rows);
   // A run has four numbers and at most a worker of its own, a block has its column.

@@ -18,7 +18,7 @@ constexpr std::int32_t kLeastStages = 2;
 constexpr std::int32_t kMostStages = 6;
 /// Registers of a thread for sums, and for two words of descriptors a pair, that leave it enough for the
 /// rest.
-constexpr std::int32_t kMostRegisters = 136;
+constexpr std::int32_t kMostRegisters = 128;
 
 void check_numbers(const Config& config, const GroupShape& group) {
   if (config.tile_n < kStep || config.tile_n > kMostPositions || config.tile_n % kStep != 0)

@@ -75,7 +75,8 @@ TEST_CASE("a gradient of a convolution's weight by halo goes on with its stages 
   for (const char* numbers : {"tile_n=64 stages=2 rows=12", "tile_n=32 stages=3 rows=18"})
     CHECK(failure(layout, asked(kPlain, {32, 32}, 2, numbers), {.n = 2}) == "");
   CHECK(failure(layout, asked(kPlain, {64, 32}, 1, "tile_n=112 stages=2 rows=6"), {.n = 1}) == "");
-  CHECK(failure(layout, asked("kernel=3x3x3 padding=1 input=2x5x9", {32, 64}, 1, "tile_n=48 stages=2 rows=24", 1),
+  CHECK(failure(layout,
+                asked("kernel=3x3x3 padding=1 input=2x5x9", {32, 64}, 1, "tile_n=48 stages=2 rows=24", 1),
                 {.n = 1}) == "");
 }
 
@@ -159,7 +160,8 @@ Drawn draw(std::uint64_t seed) {
   options.config->stages = 2 + static_cast<std::int32_t>(random() % 4);
   options.config->rows = 6 * (1 + static_cast<std::int32_t>(random() % 7));
   options.config->table = any(random, std::array{TableForm::constant, TableForm::global});
-  return {patterns::random(rows, cols, any(random, std::array{0.1, 0.4, 1.0}), seed), options,
+  return {patterns::random(rows, cols, any(random, std::array{0.1, 0.4, 1.0}), seed),
+          options,
           {.n = n, .padding = any(random, std::array<std::int64_t, 3>{0, 0, 16})}};
 }
 
@@ -194,19 +196,18 @@ TEST_CASE("random gradients of convolutions' weights are computed right by rando
     const Drawn drawn = draw(first + drawn_so_far);
     if (!goes_together(drawn)) continue;
     const Options& options = drawn.options;
-    parts.push_back({fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {} to {} of '{}', {} x {} blocks of {}, {} "
-                                 "images, {} elements between rows, {}",
-                                 Suite::seed_of_today(), drawn_so_far, name(options.dtype),
-                                 name(*options.out_dtype), to_string(options.convolution),
-                                 drawn.layout.rows(), drawn.layout.cols(), to_string(options.block),
-                                 drawn.shape.n, drawn.shape.padding,
-                                 to_string(*options.config)),
-                     drawn.layout, options, [drawn] {
-                       const std::string integers = failure(drawn.layout, drawn.options, drawn.shape);
-                       return integers.empty()
-                                  ? failure(drawn.layout, drawn.options, drawn.shape, Inputs::random)
-                                  : integers;
-                     }});
+    parts.push_back(
+        {fmt::format("SPARSEKILN_TEST_SEED={}, draw {}: {} to {} of '{}', {} x {} blocks of {}, {} "
+                     "images, {} elements between rows, {}",
+                     Suite::seed_of_today(), drawn_so_far, name(options.dtype), name(*options.out_dtype),
+                     to_string(options.convolution), drawn.layout.rows(), drawn.layout.cols(),
+                     to_string(options.block), drawn.shape.n, drawn.shape.padding,
+                     to_string(*options.config)),
+         drawn.layout, options, [drawn] {
+           const std::string integers = failure(drawn.layout, drawn.options, drawn.shape);
+           return integers.empty() ? failure(drawn.layout, drawn.options, drawn.shape, Inputs::random)
+                                   : integers;
+         }});
   }
   CHECK(parts.size() == wanted);
   run_table(parts);

@@ -253,7 +253,7 @@ TEST_CASE("every fault planted in a gradient of the weight by halo is found") {
                    faults_of_wgmma({Fault::transposition_dropped, Fault::exchange_dropped}), 3);
   // Slices of the tiles are added by a kernel after it.
   check_all_caught(subject("halo tile_n=32 warps=16 stages=3 rows=42", 8, 8),
-                   {Fault::store_address_off, Fault::global_address_off}, 2);
+                   {Fault::store_address_off, Fault::box_off}, 3);
 }
 
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose layout is attached is found") {
