@@ -345,40 +345,46 @@ RunCounts counts_of_groups(const BlockRuns& schedule) {
   RunCounts counts;
   counts.workers = std::max(schedule.workers(), 1);
   counts.runs = counts.warps_in = schedule.items();
+  for (const BlockGroup& group : schedule.groups) {
+    counts.out_tiles += static_cast<std::int64_t>(group.outs.size());
+    counts.in_tiles += static_cast<std::int64_t>(group.ins.size());
+  }
   std::int64_t most_groups = 0;
   std::int64_t most_tiles = 0;
   for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) {
     std::int64_t tiles = 0;
     for (const BlockGroup& group : schedule.groups_of(worker)) tiles += cost_of(group);
-    counts.tiles += tiles;
     most_tiles = std::max(most_tiles, tiles);
     most_groups = std::max(most_groups, static_cast<std::int64_t>(schedule.groups_of(worker).size()));
   }
   counts.largest = over_mean(most_groups, counts.runs, counts.workers);
-  counts.largest_tiles = over_mean(most_tiles, counts.tiles, counts.workers);
+  counts.largest_tiles = over_mean(most_tiles, counts.out_tiles + counts.in_tiles, counts.workers);
   return counts;
 }
 
 /// Groups of a layout that is too large to make them: full ones, with as many rows as their pieces have in
 /// the order of the layout, and a column for each piece.
 RunCounts expected_groups(const Sddmm& gradient, const Target& target, const Config& config) {
-  const std::int64_t pieces = pieces_of(gradient);
-  const std::int64_t room = std::min(config.rows, tiles_of_place(config) - 1);
+  const GroupShape shape = group_shape(gradient, config);
+  const std::int64_t pieces = pieces_of(gradient, shape);
+  const std::int64_t room =
+      std::min<std::int64_t>(config.rows, (shape.room_bytes - shape.out_bytes) / shape.in_bytes);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   RunCounts counts;
   counts.runs = counts.warps_in = quotient_up(quotient_up(pieces, room), ctas) * ctas;
   counts.workers = ctas;
-  const double of_row = static_cast<double>(pieces) /
-                        static_cast<double>(gradient.layout.rows() * (gradient.block.out / kPieceSide));
-  counts.tiles = pieces + rounded(static_cast<double>(counts.runs) +
-                                  static_cast<double>(pieces) / std::max(of_row, 1.0));
+  const double of_row =
+      static_cast<double>(pieces) / static_cast<double>(gradient.layout.rows() * shape.down(gradient.block));
+  counts.in_tiles = pieces;
+  counts.out_tiles =
+      rounded(static_cast<double>(counts.runs) + static_cast<double>(pieces) / std::max(of_row, 1.0));
   return counts;
 }
 
 }  // namespace
 
 RunCounts counts_of(const BlockRuns& schedule, const Config& config, std::int32_t warps) {
-  if (config.variant == Variant::grouped) return counts_of_groups(schedule);
+  if (groups_blocks(config)) return counts_of_groups(schedule);
   RunCounts counts;
   counts.workers = std::max(schedule.workers(), 1);
   counts.runs = static_cast<std::int64_t>(schedule.runs.size());
@@ -399,9 +405,10 @@ RunCounts counts_of(const BlockRuns& schedule, const Config& config, std::int32_
 
 RunCounts expected_counts(const Sddmm& gradient, const Target& target, const Config& config,
                           std::int32_t warps) {
-  if (config.variant == Variant::grouped)
-    return pieces_of(gradient) > kMostScheduled ? expected_groups(gradient, target, config)
-                                                : counts_of_groups(make_block_runs(gradient, target, config));
+  if (groups_blocks(config))
+    return pieces_of(gradient, group_shape(gradient, config)) > kMostScheduled
+               ? expected_groups(gradient, target, config)
+               : counts_of_groups(make_block_runs(gradient, target, config));
   const Layout& layout = gradient.layout;
   const LayoutStatistics& statistics = layout.statistics();
   RunCounts counts;

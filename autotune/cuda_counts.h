@@ -107,8 +107,9 @@ struct RunCounts {
   /// Warps along the inputs that have blocks to multiply, each run's added up; groups.
   std::int64_t warps_in = 0;
   double largest = 1;
-  std::int64_t tiles = 0;    ///< of dy and x that groups read
-  double largest_tiles = 1;  ///< of the worker that has most groups' tiles, of the mean
+  std::int64_t out_tiles = 0;  ///< of dy that groups read
+  std::int64_t in_tiles = 0;   ///< of x
+  double largest_tiles = 1;    ///< of the worker that has most groups' tiles, of the mean
 };
 /// `warps`: side by side along the inputs of a run of config.rows blocks.
 [[nodiscard]] RunCounts counts_of(const BlockRuns& schedule, const Config& config, std::int32_t warps);

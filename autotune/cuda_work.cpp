@@ -223,45 +223,64 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
 /// Instructions for each 16 bytes of a lane that slices write or read.
 constexpr double kSlicedSum = 8;
 
-/// What variant grouped does, whose groups read tiles of 64 features for all of their pieces.
+/// Bytes that slices of a gradient's groups write to the workspace, and that are read there.
+std::int64_t sliced_bytes(const Sddmm& gradient, const Config& config, const RunCounts& counts,
+                          std::int64_t slices, std::int64_t used) {
+  if (adds_slices_after(config))
+    return slices == 1 ? 0 : used * 2 * 4 * gradient.layout.blocks() * gradient.block_elements();
+  const std::int64_t part = std::int64_t{4} * config.rows * kPieceSide * kPieceSide;
+  return used == 1 ? 0 : counts.runs * (used * (2 * part + 4) + 4);
+}
+
+/// What gradients do whose groups read tiles of features for all of their pieces.
 Work work_of_groups(const Sddmm& gradient, const Config& config, const SddmmCosts& costs,
                     const RunCounts& counts, std::int64_t slices, std::int64_t n) {
-  const std::int64_t chunks = quotient_up(n, config.tile_n);
-  const std::int64_t used = std::clamp<std::int64_t>(n / (config.tile_n * kChunksOfSlice), 1, slices);
-  const std::int64_t of_tile = n * kPieceSide * bytes_of(gradient.dtype);
+  const GroupShape shape = group_shape(gradient, config);
+  const std::int64_t chunks = quotient_up(gradient.tiled_rows(n, config), config.tile_n);
+  const std::int64_t used =
+      std::clamp<std::int64_t>(gradient.tiled_rows(n, config) / (config.tile_n * kChunksOfSlice), 1, slices);
+  const std::int64_t element = bytes_of(gradient.dtype);
+  const auto loaded = [&](std::int64_t tiles, double rows_of_one, std::int64_t features) {
+    return std::llround(static_cast<double>(tiles * n) * rows_of_one) * features * element;
+  };
+  const std::int64_t tile_bytes = loaded(counts.out_tiles, costs.out_rows_of_one, shape.piece.out) +
+                                  loaded(counts.in_tiles, costs.in_rows_of_one, shape.piece.in);
   const std::int64_t dw = gradient.layout.blocks() * gradient.block_elements() * bytes_of(gradient.out_dtype);
   const LayoutStatistics& statistics = gradient.layout.statistics();
   const std::int64_t rows = gradient.layout.rows() - (gradient.bias_gradient ? 0 : statistics.empty_rows);
   const std::int64_t operands =
-      n * bytes_of(gradient.dtype) *
-      (rows * gradient.block.out + features_read(gradient.layout, gradient.col_features()));
+      element * (gradient.product_rows(n) * rows * gradient.block.out +
+                 gradient.displaced_rows(n) * features_read(gradient.layout, gradient.col_features()));
   const std::int64_t dbias = gradient.bias_gradient ? 4 * gradient.out_features() : 0;
   // What a group is and its tiles, once; its pairs by each warp that multiplies, as it begins and ends.
   constexpr std::int64_t kWarps = 12;
   const std::int64_t tables = config.table == TableForm::constant
                                   ? 0
-                                  : 16 * counts.runs + 4 * counts.tiles + 8 * 16 * counts.workers +
+                                  : 16 * counts.runs + 4 * (counts.out_tiles + counts.in_tiles) +
+                                        8 * 16 * counts.workers +
                                         kWarps * 16 * counts.runs * (config.rows / 6);
-  // What slices of a group write to the workspace, and the last of them reads.
-  const std::int64_t part = std::int64_t{4} * config.rows * kPieceSide * kPieceSide;
-  const std::int64_t sums = used == 1 ? 0 : counts.runs * (used * (2 * part + 4) + 4);
+  const std::int64_t sums = sliced_bytes(gradient, config, counts, slices, used);
+  const std::int64_t written = adds_slices_after(config) ? used : 1;  // times that dw is
   Work work;
-  work.global_bytes = counts.tiles * of_tile + dw + dbias + used * tables + sums;
+  work.global_bytes = tile_bytes + dw + dbias + used * tables + sums;
   work.memory_bytes = operands + dw + dbias + tables;
   // CTAs go through the batch together, a group each; the next ones begin at its start.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);
   work.again = {rounds * operands, operands, operands};
   const std::int64_t stages = counts.runs * chunks;
   work.products = work.products_in_time = stages * costs.group_products;
-  work.shared_bytes = stages * costs.group_shared_bytes + counts.tiles * chunks * costs.chunk_shared_bytes;
+  work.shared_bytes = stages * costs.group_shared_bytes +
+                      chunks * (counts.out_tiles * shape.out_bytes + counts.in_tiles * shape.in_bytes);
   const auto count = [](std::int64_t number) { return static_cast<double>(number); };
   work.instructions =
       std::llround(count(counts.workers * slices) * costs.begin + count(counts.runs * used) * costs.run +
-                   count(stages) * costs.chunk + count(gradient.layout.blocks()) * costs.block +
+                   count(stages) * costs.chunk + count(gradient.layout.blocks() * written) * costs.block +
                    count(sums) / (32 * 16) * kSlicedSum);
   work.chunks = stages;
   work.longest_chunks = count(rounds * quotient_up(chunks, used));
-  work.partial_bytes = sums;
+  // A pass of its own reads them at the rate of all other bytes.
+  work.partial_bytes = adds_slices_after(config) ? 0 : sums;
+  work.kernels = adds_slices_after(config) && slices > 1 ? 2 : 1;
   work.items = counts.runs * used;
   work.item_bytes = dw / std::max<std::int64_t>(counts.runs, 1);
   work.ctas = counts.workers * used;
@@ -272,7 +291,7 @@ Work work_of_groups(const Sddmm& gradient, const Config& config, const SddmmCost
 
 Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, const RunCounts& counts,
           std::int64_t slices, std::int64_t n) {
-  if (config.variant == Variant::grouped) return work_of_groups(gradient, config, costs, counts, slices, n);
+  if (groups_blocks(config)) return work_of_groups(gradient, config, costs, counts, slices, n);
   const std::int64_t product_rows = gradient.product_rows(n);
   const std::int64_t element = bytes_of(gradient.dtype);
   const std::int64_t chunks = quotient_up(product_rows, config.tile_n);

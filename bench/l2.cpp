@@ -235,6 +235,10 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
 
 std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n,
                         Cache& cache, PartialSums& sums) {
+  if (config.variant == Variant::halo)
+    throw Error(ErrorKind::invalid_argument,
+                "gradients of the weight by variant halo, whose tiles are rectangles; --config 'mma …' would "
+                "work");
   const auto schedule = std::make_shared<const BlockRuns>(make_block_runs(gradient, target, config));
   const auto layout = std::make_shared<const Layout>(gradient.layout);
   const auto bytes = static_cast<std::int64_t>(size_of(gradient.dtype));

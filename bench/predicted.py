@@ -1,7 +1,7 @@
 """What the cost model predicts of the kernels that compile() takes: python3 bench/predicted.py BUILD_DIR [--target h100] [--write docs/gpu.md] [--short]
 
 The workloads that matter most (`first` of workloads.json), and the convolutions of layer_cases.py for a fixed number of images and without a
-bias, with the layout in the code and as tables. Predictions, not measurements: times, what they rest on (the bytes that memory and that L2 move, the
+bias, forward with the layout in the code and as tables, and the gradient of the weight. Predictions, not measurements: times, what they rest on (the bytes that memory and that L2 move, the
 products of present blocks) and the config. Needs no GPU.
 """
 
@@ -24,10 +24,10 @@ def of_workload(load: workloads.Workload) -> dict:
     }  # fmt: skip
 
 
-def of_convolution(case: layer_cases.LayerCase) -> dict:
+def of_convolution(case: layer_cases.LayerCase, operation: str = "forward") -> dict:
     return {
         "rows": case.out_features, "cols": case.in_features, "density": case.density, "block": case.block, "type": case.dtype,
-        "n": case.batch, "op": "forward", "layout_seed": _SEED, "conv": f"kernel=3x3 padding=1 input={case.extent}x{case.extent}",
+        "n": case.batch, "op": operation, "layout_seed": _SEED, "conv": f"kernel=3x3 padding=1 input={case.extent}x{case.extent}",
     }  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def main() -> None:
     for case in layers:
         problems[case.title] = of_convolution(case)
         problems[f"{case.title}, attached"] = of_convolution(case) | {"attached": True}
+        problems[f"{case.title}, grad_weight"] = of_convolution(case, "grad_weight")
     answers = predict(options.build.resolve(), options.target, list(problems.values()))
     columns = ["kernel", "predicted, µs", "bound by", "memory, MB", "L2, MB", "products, GFLOP", "config"]
 

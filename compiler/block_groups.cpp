@@ -7,7 +7,10 @@
 #include <map>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
+
+#include "compiler/halo_box.h"
 
 namespace sparsekiln {
 namespace {
@@ -17,28 +20,58 @@ namespace {
 constexpr std::size_t kLookedAt = 64;
 /// Pieces of groups beyond those planned for, that others with room are looked for.
 constexpr std::size_t kMostMoved = 4096;
-constexpr std::int32_t kLineBytes = 128;  ///< of a tile, for a batch row
+
+/// Variant grouped: tiles of 64 features, in lines of 128 bytes.
+GroupShape shape_of_rows(const Config& config) {
+  constexpr std::int64_t kLineBytes = 128;
+  GroupShape shape;
+  shape.out_bytes = shape.in_bytes = config.tile_n * kLineBytes;
+  shape.room_bytes = kGroupRingBytes / (config.stages * shape.in_bytes) * shape.in_bytes;
+  return shape;
+}
+
+/// Variant halo: tiles of positions, and those of x with the border that taps reach.
+GroupShape shape_of_positions(const Sddmm& gradient, const Config& config) {
+  constexpr std::int64_t kUnit = 1024;  // within which lines are swizzled
+  const auto& kernel = gradient.convolution.kernel;
+  GroupShape shape;
+  shape.piece = {gradient.block.out % (2 * kHaloLine) == 0 ? 2 * kHaloLine : kHaloLine, kHaloLine};
+  shape.depths = kernel[0];
+  shape.taps = kernel[1] * kernel[2];
+  const HaloBox box(gradient.convolution, false, config.tile_n);
+  for (std::int32_t tap = 0; tap < shape.taps; ++tap)
+    shape.displacements.push_back(box.displacement(gradient.convolution, tap / kernel[2], tap % kernel[2]));
+  shape.out_bytes = shape.piece.out / kHaloLine * config.tile_n * kHaloLineBytes;
+  shape.in_bytes = box.place_bytes();
+  shape.room_bytes = kGroupRingBytes / config.stages / kUnit * kUnit;
+  return shape;
+}
 
 /// A piece of a block as an edge between its row and its column, which are the nodes of a graph.
 struct Edge {
   std::int32_t row = 0;
   std::int32_t col = 0;
+  std::int32_t tap = 0;
   std::int32_t dw = 0;
 };
 
-std::vector<Edge> edges_of(const Sddmm& gradient) {
+std::vector<Edge> edges_of(const Sddmm& gradient, const GroupShape& shape) {
   const auto crow = gradient.layout.crow();
   const auto col = gradient.layout.col();
-  const std::int32_t down = gradient.block.out / kPieceSide;
-  const std::int32_t across = gradient.block.in / kPieceSide;
+  const std::int32_t down = shape.down(gradient.block);
+  const std::int32_t across = shape.across(gradient.block);
   std::vector<Edge> edges;
   for (std::int32_t row = 0; row < gradient.layout.rows(); ++row)
     for (std::int32_t i = 0; i < down; ++i)
       for (std::int32_t block = crow[static_cast<std::size_t>(row)];
-           block < crow[static_cast<std::size_t>(row) + 1]; ++block)
+           block < crow[static_cast<std::size_t>(row) + 1]; ++block) {
+        const std::int32_t stage = col[static_cast<std::size_t>(block)] / shape.taps;
+        const std::int32_t tap = col[static_cast<std::size_t>(block)] % shape.taps;
         for (std::int32_t j = 0; j < across; ++j)
-          edges.push_back({row * down + i, col[static_cast<std::size_t>(block)] * across + j,
-                           (block * gradient.block.out + i * kPieceSide) * across + j});
+          edges.push_back({row * down + i,
+                           (stage / shape.depths * across + j) * shape.depths + stage % shape.depths, tap,
+                           (block * gradient.block.out + i * shape.piece.out) * across + j});
+      }
   return edges;
 }
 
@@ -84,16 +117,34 @@ class Pairing {
   std::vector<Pair> pairs_;
 };
 
+/// Pairs of edges that have the same first node, all but one of each node where their number is odd. Edges
+/// are in order.
+std::vector<Pairing::Pair> pairs_in_rows(const std::vector<std::array<std::size_t, 2>>& ends) {
+  std::vector<Pairing::Pair> pairs;
+  for (std::size_t edge = 0; edge < ends.size(); ++edge) {
+    const bool follows = edge > 0 && ends[edge - 1][0] == ends[edge][0];
+    if (follows && pairs.back()[1] == Pairing::kNone)
+      pairs.back()[1] = edge;
+    else
+      pairs.push_back({edge, Pairing::kNone});
+  }
+  return pairs;
+}
+
+std::vector<Pairing::Pair> pairs_of(const GroupShape& shape, std::vector<std::array<std::size_t, 2>> ends) {
+  return shape.pairs_in_rows() ? pairs_in_rows(ends) : Pairing(std::move(ends)).pairs();
+}
+
 /// Takes the edges of a graph in groups.
 class Grouping {
  public:
   /// Rows are nodes 0, 1 …, columns those after them.
   Grouping(const std::vector<Edge>& edges, std::int32_t rows, std::int32_t cols, std::int32_t most_edges,
-           std::int32_t most_nodes)
+           const GroupShape& shape)
       : edges_(edges),
+        shape_(shape),
         rows_(rows),
         most_edges_(static_cast<std::size_t>(most_edges)),
-        most_nodes_(static_cast<std::size_t>(most_nodes)),
         rows_are_short_(rows >= cols),
         taken_(edges.size()),
         of_node_(static_cast<std::size_t>(rows + cols)),
@@ -153,17 +204,16 @@ class Grouping {
     std::vector<std::size_t> group;
     std::vector<std::size_t> nodes;
     std::vector<std::size_t> candidates;
-    while (group.size() < wanted) {
+    for (std::int64_t bytes = 0; group.size() < wanted; bytes += bytes_of(nodes.back())) {
       const std::size_t best = best_of(candidates, wanted - group.size());
       if (best != kNone) {
-        if (nodes.size() + 1 > most_nodes_) break;
-        take(best, wanted, group, candidates);
+        if (bytes + bytes_of(best) > shape_.room_bytes) break;
         nodes.push_back(best);
       } else {
-        if (nodes.size() + 2 > most_nodes_ || !has_seed()) break;
+        if (bytes + bytes_of_edge() > shape_.room_bytes || !has_seed()) break;
         nodes.push_back(seed());
-        take(nodes.back(), wanted, group, candidates);
       }
+      take(nodes.back(), wanted, group, candidates);
     }
     while (pairs_of(group).size() > most_edges_ / 2) {
       give_back(group.back());
@@ -234,16 +284,16 @@ class Grouping {
     std::vector<std::size_t> homeless;
     for (const std::size_t edge : moved) {
       std::size_t best = kNone;
-      std::size_t least = most_nodes_ + 1;
+      std::int64_t least = shape_.room_bytes + 1;
       for (std::size_t group = 0; group < planned; ++group) {
         if (groups[group].size() == most_edges_) continue;
         groups[group].push_back(edge);
-        const std::size_t nodes = nodes_of(groups[group]);
-        const bool fits = nodes < least && pairs_of(groups[group]).size() <= most_edges_ / 2;
+        const std::int64_t bytes = bytes_of_nodes(groups[group]);
+        const bool fits = bytes < least && pairs_of(groups[group]).size() <= most_edges_ / 2;
         groups[group].pop_back();
         if (fits) {
           best = group;
-          least = nodes;
+          least = bytes;
         }
       }
       if (best == kNone)
@@ -253,31 +303,40 @@ class Grouping {
     }
     for (const std::size_t edge : homeless) {
       // In the worst case each piece has two tiles and a pair of its own.
-      const bool fits =
-          groups.size() > planned && 2 * (groups.back().size() + 1) <= std::min(most_edges_, most_nodes_);
+      const std::size_t size = groups.back().size() + 1;
+      const bool fits = groups.size() > planned && 2 * size <= most_edges_ &&
+                        static_cast<std::int64_t>(size) * bytes_of_edge() <= shape_.room_bytes;
       if (!fits) groups.emplace_back();
       groups.back().push_back(edge);
     }
   }
 
-  [[nodiscard]] std::vector<Pairing::Pair> pairs_of(const std::vector<std::size_t>& group) const {
+  [[nodiscard]] std::vector<Pairing::Pair> pairs_of(std::vector<std::size_t> group) const {
+    if (shape_.pairs_in_rows()) std::sort(group.begin(), group.end());
     std::vector<std::array<std::size_t, 2>> ends;
     for (const std::size_t edge : group) ends.push_back({row_of(edge), col_of(edge)});
-    return Pairing(std::move(ends)).pairs();
+    return sparsekiln::pairs_of(shape_, std::move(ends));
   }
-  [[nodiscard]] std::size_t nodes_of(const std::vector<std::size_t>& group) const {
+  [[nodiscard]] std::int64_t bytes_of(std::size_t node) const {
+    return is_row(node) ? shape_.out_bytes : shape_.in_bytes;
+  }
+  [[nodiscard]] std::int64_t bytes_of_edge() const { return shape_.out_bytes + shape_.in_bytes; }
+  [[nodiscard]] std::int64_t bytes_of_nodes(const std::vector<std::size_t>& group) const {
     std::vector<std::size_t> nodes;
     for (const std::size_t edge : group) nodes.insert(nodes.end(), {row_of(edge), col_of(edge)});
     std::sort(nodes.begin(), nodes.end());
-    return static_cast<std::size_t>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
+    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    std::int64_t bytes = 0;
+    for (const std::size_t node : nodes) bytes += bytes_of(node);
+    return bytes;
   }
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   const std::vector<Edge>& edges_;
+  const GroupShape& shape_;
   std::int32_t rows_;
   std::size_t most_edges_;
-  std::size_t most_nodes_;
   bool rows_are_short_;
   std::vector<bool> taken_;
   std::vector<std::vector<std::size_t>> of_node_;
@@ -304,7 +363,10 @@ BlockGroup group_of(const std::vector<Edge>& edges, const std::vector<std::size_
 /// Has each tile of dy summed by the first group that reads it and sums fewer than `most`, or else by one
 /// that only reads it for that.
 void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::int32_t most,
-                    std::int32_t most_tiles) {
+                    const GroupShape& shape) {
+  const auto is_full = [&](const BlockGroup& group) {
+    return group.summed == most || group.bytes(shape) + shape.out_bytes > shape.room_bytes;
+  };
   std::vector<bool> summed(static_cast<std::size_t>(tiles));
   for (BlockGroup& group : groups) {
     const auto begin = std::stable_partition(group.outs.begin(), group.outs.end(), [&](std::int32_t tile) {
@@ -316,8 +378,7 @@ void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::in
   std::size_t next = 0;
   for (std::int32_t tile = 0; tile < tiles; ++tile) {
     if (summed[static_cast<std::size_t>(tile)]) continue;
-    while (next < groups.size() && (groups[next].summed == most || groups[next].tiles() == most_tiles))
-      ++next;
+    while (next < groups.size() && is_full(groups[next])) ++next;
     if (next == groups.size()) groups.emplace_back();
     BlockGroup& group = groups[next];
     group.outs.insert(group.outs.begin() + group.summed, tile);
@@ -326,16 +387,25 @@ void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::in
 }
 
 /// The pairs of a group's pieces.
-void pair(BlockGroup& group) {
+void pair(BlockGroup& group, const GroupShape& shape) {
+  const bool in_rows = shape.pairs_in_rows();
+  const auto where = [&](const BlockGroup::Piece& piece) {
+    return std::tuple(piece.out, piece.in, shape.displacements[static_cast<std::size_t>(piece.tap)]);
+  };
+  if (in_rows)
+    std::sort(group.pieces.begin(), group.pieces.end(),
+              [&](const BlockGroup::Piece& one, const BlockGroup::Piece& other) {
+                return where(one) < where(other);
+              });
   std::vector<std::array<std::size_t, 2>> ends;
   for (const BlockGroup::Piece& piece : group.pieces)
     ends.push_back(
         {static_cast<std::size_t>(piece.out), group.outs.size() + static_cast<std::size_t>(piece.in)});
-  const std::vector<Pairing::Pair> pairs = Pairing(std::move(ends)).pairs();
-  for (const auto& [one, other] : pairs) {
+  for (const auto& [one, other] : pairs_of(shape, std::move(ends))) {
     const auto first = static_cast<std::int32_t>(one);
     const auto second = other == Pairing::kNone ? BlockGroup::kNone : static_cast<std::int32_t>(other);
-    const bool in_order = second == BlockGroup::kNone || group.pieces[one].out < group.pieces[other].out ||
+    const bool in_order = second == BlockGroup::kNone || in_rows ||
+                          group.pieces[one].out < group.pieces[other].out ||
                           group.pieces[one].in < group.pieces[other].in;
     group.pairs.push_back(in_order ? BlockGroup::Pair{first, second} : BlockGroup::Pair{second, first});
   }
@@ -347,13 +417,17 @@ std::int32_t place_of(const std::vector<std::int32_t>& tiles, std::int32_t tile)
 
 }  // namespace
 
-std::int32_t tiles_of_place(const Config& config) {
-  return static_cast<std::int32_t>(kGroupRingBytes /
-                                   (std::int64_t{config.stages} * config.tile_n * kLineBytes));
+GroupShape group_shape(const Sddmm& gradient, const Config& config) {
+  return config.variant == Variant::halo ? shape_of_positions(gradient, config) : shape_of_rows(config);
 }
 
-std::int64_t pieces_of(const Sddmm& gradient) {
-  return gradient.layout.blocks() * (gradient.block.out / kPieceSide) * (gradient.block.in / kPieceSide);
+std::int64_t BlockGroup::bytes(const GroupShape& shape) const {
+  return static_cast<std::int64_t>(outs.size()) * shape.out_bytes +
+         static_cast<std::int64_t>(ins.size()) * shape.in_bytes;
+}
+
+std::int64_t pieces_of(const Sddmm& gradient, const GroupShape& shape) {
+  return gradient.layout.blocks() * shape.down(gradient.block) * shape.across(gradient.block);
 }
 
 std::int64_t planned_groups(std::int64_t pieces, std::int64_t ctas, std::int64_t chunks,
@@ -364,32 +438,32 @@ std::int64_t planned_groups(std::int64_t pieces, std::int64_t ctas, std::int64_t
   return std::clamp<std::int64_t>(waves * (ctas / slices), 1, std::max<std::int64_t>(pieces, 1));
 }
 
-std::int64_t group_bound(const Sddmm& gradient) {
+std::int64_t group_bound(const Sddmm& gradient, const Config& config) {
   // A group has a piece, or a tile of dy that it sums.
-  const std::int64_t tiles = std::int64_t{gradient.layout.rows()} * (gradient.block.out / kPieceSide);
-  return pieces_of(gradient) + (gradient.bias_gradient ? tiles : 0);
+  const GroupShape shape = group_shape(gradient, config);
+  const std::int64_t tiles = std::int64_t{gradient.layout.rows()} * shape.down(gradient.block);
+  return pieces_of(gradient, shape) + (gradient.bias_gradient ? tiles : 0);
 }
 
 std::vector<BlockGroup> make_block_groups(const Sddmm& gradient, const Target& target, const Config& config) {
-  const std::int32_t down = gradient.block.out / kPieceSide;
-  const std::int32_t rows = gradient.layout.rows() * down;
-  const std::int32_t cols = gradient.layout.cols() * (gradient.block.in / kPieceSide);
-  const std::vector<Edge> edges = edges_of(gradient);
-  const std::int32_t most_tiles = tiles_of_place(config);
-  const std::int64_t chunks = gradient.product_rows(gradient.batch.bound()) / config.tile_n;
+  const GroupShape shape = group_shape(gradient, config);
+  const std::int32_t rows = gradient.layout.rows() * shape.down(gradient.block);
+  const std::int32_t cols = gradient.layout.cols() / shape.taps * shape.across(gradient.block);
+  const std::vector<Edge> edges = edges_of(gradient, shape);
+  const std::int64_t chunks = gradient.tiled_rows(gradient.batch.bound(), config) / config.tile_n;
   const std::int64_t planned =
       planned_groups(static_cast<std::int64_t>(edges.size()), std::int64_t{target.workers} * config.split,
                      chunks, config.rows);
   const std::vector<std::vector<std::size_t>> found =
-      Grouping(edges, rows, cols, config.rows, most_tiles).all(planned);
+      Grouping(edges, rows, cols, config.rows, shape).all(planned);
   std::vector<BlockGroup> groups;
   for (const std::vector<std::size_t>& group : found) groups.push_back(group_of(edges, group));
-  if (gradient.bias_gradient) share_out_sums(groups, rows, config.rows, most_tiles);
+  if (gradient.bias_gradient) share_out_sums(groups, rows, config.rows, shape);
   for (std::size_t i = 0; i < found.size(); ++i)
     for (const std::size_t edge : found[i])
       groups[i].pieces.push_back({place_of(groups[i].outs, edges[edge].row),
-                                  place_of(groups[i].ins, edges[edge].col), edges[edge].dw});
-  for (BlockGroup& group : groups) pair(group);
+                                  place_of(groups[i].ins, edges[edge].col), edges[edge].tap, edges[edge].dw});
+  for (BlockGroup& group : groups) pair(group, shape);
   return groups;
 }
 

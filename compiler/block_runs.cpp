@@ -117,8 +117,7 @@ BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Con
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("config '{}' for {}: rows, split and workers are 1 or more", to_string(config),
                             target.to_string()));
-  if (config.variant == Variant::grouped)
-    return in_turn(make_block_groups(gradient, target, config), target, config);
+  if (groups_blocks(config)) return in_turn(make_block_groups(gradient, target, config), target, config);
   const std::vector<BlockRun> runs = cut_rows(gradient, config.rows);
   const std::int64_t most = std::int64_t{target.workers} * config.split;
   const auto workers =

@@ -26,7 +26,7 @@ struct BlockRun {
 /// is in exactly one run. A block row without blocks has a run if, and only if, the gradient of a bias needs
 /// it. A block is summed by one worker alone, in ascending order of pairs and batch rows.
 ///
-/// Variant grouped has groups of pieces of blocks instead of runs.
+/// Variants grouped and halo have groups of pieces of blocks instead of runs.
 struct BlockRuns {
   std::vector<BlockRun> runs;              ///< grouped by worker
   std::vector<BlockGroup> groups;          ///< grouped by worker
@@ -51,7 +51,7 @@ struct BlockRuns {
 /// the runs over at most target.workers × config.split workers, none of them idle: in waves, of neighboring
 /// runs, or, if those give the largest worker a tenth more, in any order (even_shares.h), which is within
 /// 4/3 of the optimum. An empty layout has one worker, without runs. O(runs · log runs); the same input gives
-/// the same schedule for every n. Groups of variant grouped are computed by workers in turn.
+/// the same schedule for every n. Groups are computed by workers in turn.
 [[nodiscard]] BlockRuns make_block_runs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// One schedule for each range of a plan.

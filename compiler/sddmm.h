@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
 #include "compiler/block_gates.h"
@@ -60,6 +61,13 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int64_t product_rows(std::int64_t n) const { return n * rows_of_one(); }
   [[nodiscard]] std::int64_t rows_of_one() const {
     return correlation ? correlation->image_lattice_points() : 1;
+  }
+  /// product_rows as chunks of config.tile_n rows count them: in variant halo those of an image are
+  /// rectangles, of which the last ones may reach beyond it.
+  [[nodiscard]] std::int64_t tiled_rows(std::int64_t n, const Config& config) const {
+    if (correlation && config.variant == Variant::halo)
+      return n * correlation->rectangles(config.tile_n, kHaloTileWidth) * config.tile_n;
+    return product_rows(n);
   }
   /// Rows of what taps displace.
   [[nodiscard]] std::int64_t displaced_rows(std::int64_t n) const {

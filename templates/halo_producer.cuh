@@ -141,9 +141,8 @@ class HaloWeights {
     const bool asks = begins && holds != kNone && stage - holds == 2;
     const unsigned asking = __ballot_sync(0xffffffff, asks);
     const int number = filled + __popc(own & before) + __popc(asking & before);
-    const HaloStep step =
-        HaloStep::of(Rings::Stage::displacement(Lattice<Config>::shift(steps.own().column())),
-                     stage % Rings::kPlacesX, stage / Rings::kPlacesX & 1, stage != holds);
+    const HaloStep step = HaloStep::of(Rings::Box::displacement(steps.own().column()),
+                                       stage % Rings::kPlacesX, stage / Rings::kPlacesX & 1, stage != holds);
 #pragma unroll 1
     for (unsigned left = own | starts; left != 0; left &= left - 1) {
       if (lane == __ffs(left) - 1) {
@@ -247,10 +246,12 @@ class HaloImages {
     const int to = stages % Rings::kPlacesX;
     const unsigned full = rings.full_x(to);
     rings.wait_for_empty_x(stages);
-    ptx::arrive_and_expect(full, Rings::Stage::kCopied);
-    const int depth = place.d * Config::in_step_d + Lattice<Config>::shift(column).d;
+    ptx::arrive_and_expect(full, Rings::kBoxes * Rings::Box::kCopied);
     const int feature = column / Lattice<Config>::kTaps * Config::block_in;
-    Rings::Stage::copy(rings.x(to), map, feature, place, depth, full);
+#pragma unroll
+    for (int box = 0; box < Rings::kBoxes; ++box)
+      Rings::Box::copy(rings.x(to) + box * Rings::Box::kBytes, map, feature + box * Rings::kLine, place,
+                       column, full);
   }
 
   const Rings& rings;

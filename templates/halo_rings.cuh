@@ -68,42 +68,39 @@ struct HaloAxis {
   __device__ static __forceinline__ int position(int offset) { return (offset - kFirst) / kStep; }
 };
 
-/// A stage of x: boxes of the same extents, as many as a block has times 32 features for each phase. Config
-/// names block_in, the Element, halo_h and halo_w (positions of a box), phases_h and phases_w, first_h and
+/// The positions of x that the taps of a tile reach, in boxes of 32 features: one for each phase, all of the
+/// same extents. Config names halo_h and halo_w (positions of a box), phases_h and phases_w, first_h and
 /// first_w (the least offset), and what a Lattice needs.
 template <class Config>
-struct HaloStage {
+struct HaloBox {
   using Down = HaloAxis<Config::first_h, Config::dilation_h, Config::in_step_h, Config::phases_h>;
   using Across = HaloAxis<Config::first_w, Config::dilation_w, Config::in_step_w, Config::phases_w>;
   enum : int {
-    kLineBytes = 64,
-    kLine = kLineBytes / int{sizeof(typename Config::Element)},  ///< features
-    kBoxes = Config::block_in / kLine,                           ///< of a phase
+    kLine = 32,       ///< features
+    kLineBytes = 64,  ///< of a position
     kPhases = Config::phases_h * Config::phases_w,
     kPitch = Config::halo_w * kLineBytes,  ///< from a row of positions to the next
-    kCopiedOfBox = Config::halo_h * kPitch,
-    kBoxBytes = (kCopiedOfBox + 1023) / 1024 * 1024,
-    kPhaseBytes = kBoxes * kBoxBytes,
-    kBytes = kPhases * kPhaseBytes,
-    kCopied = kPhases * kBoxes * kCopiedOfBox,
+    kCopiedOfPhase = Config::halo_h * kPitch,
+    kPhaseBytes = (kCopiedOfPhase + 1023) / 1024 * 1024,
+    kBytes = kPhases * kPhaseBytes,  ///< of shared memory
+    kCopied = kPhases * kCopiedOfPhase,
   };
 
-  /// From the first position of a stage to the first one that a tap reads, in bytes.
-  __device__ static __forceinline__ int displacement(const typename Lattice<Config>::Shift& by) {
+  /// From the first position to the first one that the tap of a block column reads, in bytes.
+  __device__ static __forceinline__ int displacement(int column) {
+    const typename Lattice<Config>::Shift by = Lattice<Config>::shift(column);
     const int phase = Down::phase(by.h) * Config::phases_w + Across::phase(by.w);
     return phase * kPhaseBytes + Down::position(by.h) * kPitch + Across::position(by.w) * kLineBytes;
   }
-  /// Queues the copies of a tile's stage, of one depth of x.
+  /// Queues the copies of features from `feature` on, for a tile and the depth of a block column's tap.
   __device__ static __forceinline__ void copy(unsigned to, const TensorMap& map, int feature,
-                                              const HaloPlace<Config>& place, int depth, unsigned full) {
+                                              const HaloPlace<Config>& tile, int column, unsigned full) {
+    const int depth = tile.d * Config::in_step_d + Lattice<Config>::shift(column).d;
 #pragma unroll
     for (int phase = 0; phase < kPhases; ++phase) {
-      const int h = place.h * Config::in_step_h + Down::begin(phase / Config::phases_w);
-      const int w = place.w * Config::in_step_w + Across::begin(phase % Config::phases_w);
-#pragma unroll
-      for (int box = 0; box < kBoxes; ++box)
-        ptx::copy_box_of_image(to + phase * kPhaseBytes + box * kBoxBytes, map, feature + box * kLine, w, h,
-                               depth, place.image, full);
+      const int h = tile.h * Config::in_step_h + Down::begin(phase / Config::phases_w);
+      const int w = tile.w * Config::in_step_w + Across::begin(phase % Config::phases_w);
+      ptx::copy_box_of_image(to + phase * kPhaseBytes, map, feature, w, h, depth, tile.image, full);
     }
   }
 };
@@ -138,11 +135,12 @@ struct HaloStep {
 /// The rings of a CTA.
 template <class Config>
 struct HaloRings {
-  using Stage = HaloStage<Config>;
+  using Box = HaloBox<Config>;
   enum : int {
-    kLineBytes = Stage::kLineBytes,
-    kLine = Stage::kLine,
-    kBoxes = Stage::kBoxes,
+    kLineBytes = Box::kLineBytes,
+    kLine = Box::kLine,
+    kBoxes = Config::block_in / kLine,  ///< of a stage of x
+    kPlaceBytesX = kBoxes * Box::kBytes,
     kPlacesX = Config::stages,
     kRings = Config::rows,                   ///< of W
     kSharers = Warpgroups::kCount / kRings,  ///< warpgroups that read one
@@ -157,7 +155,7 @@ struct HaloRings {
     kBytesOfGroup = Config::by_columns ? 2 * kColumnBytes : 64 * kLineBytes,  ///< 64 outputs
   };
   static_assert(kOutputs == 64 * kSharers, "a warpgroup has 64 outputs");
-  static_assert(Stage::kBytes <= HaloStep::kDisplacements, "a step has room for a displacement");
+  static_assert(Box::kBytes <= HaloStep::kDisplacements, "a step has room for a displacement");
   using PlaceX = RingPlace<kPlacesX>;
   using PlaceW = RingPlace<kPlacesW>;
 
@@ -170,9 +168,9 @@ struct HaloRings {
   __device__ static __forceinline__ int own_ring() { return kRings == 1 ? 0 : Warpgroups::own(); }
   __device__ static __forceinline__ int own_half() { return kRings == 1 ? Warpgroups::own() : 0; }
 
-  __device__ __forceinline__ unsigned x(int place) const { return stages + place * Stage::kBytes; }
+  __device__ __forceinline__ unsigned x(int place) const { return stages + place * kPlaceBytesX; }
   __device__ __forceinline__ unsigned w(int ring, int place) const {
-    return stages + kPlacesX * Stage::kBytes + (ring * kPlacesW + place) * kBytesW;
+    return stages + kPlacesX * kPlaceBytesX + (ring * kPlacesW + place) * kBytesW;
   }
   __device__ __forceinline__ unsigned* step(int ring, int place) const {
     return step_memory() + ring * kPlacesW + place;

@@ -37,7 +37,7 @@ __device__ __forceinline__ void acquire_registers() {
 /// Types of A and B.
 enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmmaE5m2, kWgmmaI8 };
 
-// sums += A · Bᵀ for 64 rows and 64, 112, 128, 192, 224 or 256 columns, 32 bytes of k. A and B are
+// sums += A · Bᵀ for 64 rows and 32, 64, 112, 128, 192, 224 or 256 columns, 32 bytes of k. A and B are
 // descriptors; kRows is 1 where the rows of B's transpose are contiguous, [k][column], otherwise 0, and
 // kRowsOfA where those of A's are, [k][row]; they exist for types of 16 bits. If `add` is 0, sums are
 // overwritten. Sums are floats, or ints that wrap around. The text of an instruction has to be a literal that
@@ -46,6 +46,7 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
 #define SPARSEKILN_SUMS_8(sort, i)                                                           \
   sort(sums[i]), sort(sums[i + 1]), sort(sums[i + 2]), sort(sums[i + 3]), sort(sums[i + 4]), \
       sort(sums[i + 5]), sort(sums[i + 6]), sort(sums[i + 7])
+#define SPARSEKILN_SUMS_16(sort, i) SPARSEKILN_SUMS_8(sort, i), SPARSEKILN_SUMS_8(sort, i + 8)
 #define SPARSEKILN_SUMS_32(sort, i)                                                            \
   SPARSEKILN_SUMS_8(sort, i), SPARSEKILN_SUMS_8(sort, i + 8), SPARSEKILN_SUMS_8(sort, i + 16), \
       SPARSEKILN_SUMS_8(sort, i + 24)
@@ -94,6 +95,8 @@ enum WgmmaOperands : int { kWgmmaF16, kWgmmaBf16, kWgmmaTf32, kWgmmaE4m3, kWgmma
                        add_at, "");                                                                          \
   }
 
+SPARSEKILN_PRODUCTS(16, "32", "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}", "16",
+                    "17", "18", "19", "20")
 SPARSEKILN_PRODUCTS(
     32, "64",
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
@@ -148,6 +151,7 @@ SPARSEKILN_PRODUCTS(
 #undef SPARSEKILN_SUMS_64
 #undef SPARSEKILN_SUMS_56
 #undef SPARSEKILN_SUMS_32
+#undef SPARSEKILN_SUMS_16
 #undef SPARSEKILN_SUMS_8
 
 }  // namespace sparsekiln::ptx

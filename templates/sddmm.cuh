@@ -184,7 +184,7 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
 /// A kernel after `sddmm`, with the same grid, where the taps of a convolution share gates, and different
 /// CTAs may have summed them: adds the sums of a gate's blocks in ascending order.
 template <class Config>
-__device__ __forceinline__ void sum_gates_of_taps(const SddmmEpilogue<Config>& epilogue,
+__device__ __forceinline__ void sum_gates_of_taps(const void*, int, const SddmmEpilogue<Config>& epilogue,
                                                   typename Config::Table table) {
   if constexpr (Config::overlaps) {
     ptx::wait_for_earlier_launches();
@@ -366,17 +366,25 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Sdd
 
 /// As many slices as have Config::chunks_of_slice chunks each: fewer chunks are not worth a combine.
 template <class Config>
+__device__ __forceinline__ int slices_of_chunks(int chunks) {
+  return max(min(chunks / int{Config::chunks_of_slice}, int{Config::slices}), 1);
+}
+template <class Config>
 __device__ __forceinline__ int slices_of(int rows) {
-  return max(min(rows / (Config::chunk * Config::chunks_of_slice), int{Config::slices}), 1);
+  return slices_of_chunks<Config>(rows / Config::chunk);
+}
+/// Where a slice of so many chunks begins: they are shared out evenly.
+__device__ __forceinline__ int first_chunk(int chunks, int slice, int slices) {
+  return static_cast<int>(static_cast<long long>(chunks) * slice / slices);
 }
 
 /// The batch rows of a slice: whole chunks, shared out evenly.
 template <class Config>
 __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) {
   if constexpr (Config::slices == 1) return {0, rows};
-  const long long chunks = (rows + Config::chunk - 1) / Config::chunk;
-  const int first = static_cast<int>(chunks * slice / slices) * Config::chunk;
-  const int end = static_cast<int>(chunks * (slice + 1) / slices) * Config::chunk;
+  const int chunks = (rows + Config::chunk - 1) / Config::chunk;
+  const int first = first_chunk(chunks, slice, slices) * Config::chunk;
+  const int end = first_chunk(chunks, slice + 1, slices) * Config::chunk;
   return {min(first, rows), min(end, rows) - min(first, rows)};
 }
 

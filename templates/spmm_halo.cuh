@@ -131,7 +131,7 @@ template <class Config>
 class HaloReader {
  public:
   using Rings = HaloRings<Config>;
-  using Stage = typename Rings::Stage;
+  using Box = typename Rings::Box;
   using Sums = HaloSums<Config>;
 
   __device__ __forceinline__ explicit HaloReader(const Rings& from)
@@ -153,11 +153,11 @@ class HaloReader {
         if (step.ends()) break;
         continue;
       }
-      StepDescriptors<Rings::kLineBytes, 2, 2, Stage::kPitch> of_x[Rings::kBoxes];
+      StepDescriptors<Rings::kLineBytes, 2, 2, Box::kPitch> of_x[Rings::kBoxes];
       StepDescriptors<Rings::kLineBytes, 2, Rings::kStepW> of_w[Rings::kBoxes];
 #pragma unroll
       for (int box = 0; box < Rings::kBoxes; ++box) {
-        of_x[box].point_at(first_x + step.place() * Stage::kBytes + box * Stage::kBoxBytes +
+        of_x[box].point_at(first_x + step.place() * Rings::kPlaceBytesX + box * Box::kBytes +
                            step.displacement());
         of_w[box].point_at(first_w + w.place * Rings::kBytesW + box * Rings::kBoxBytesW,
                            Config::by_columns ? int{Rings::kColumnBytes} : 0);
@@ -231,7 +231,7 @@ __device__ __forceinline__ void each_tile_of_cta(int tiles, Use use) {
   for (int tile = static_cast<int>(blockIdx.y); tile < tiles; tile += static_cast<int>(gridDim.y)) use(tile);
 }
 
-/// Config names stages (of x) and stages_w (steps of an output tile) of the rings, what a HaloStage needs,
+/// Config names stages (of x) and stages_w (steps of an output tile) of the rings, what a HaloBox needs,
 /// operands (a ptx::WgmmaOperands), the Product, and what `spmm` needs. Maps are of x in boxes of 32 features
 /// of a stage's positions, and of W in boxes of a block's rows and 64 bytes.
 template <class Config>

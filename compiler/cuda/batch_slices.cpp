@@ -11,16 +11,17 @@ constexpr std::int64_t kMostSlices = 128;
 
 std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
                           std::int64_t runs) {
-  if ((!gradient.correlation && config.variant != Variant::grouped) || runs == 0) return 1;
+  if ((!gradient.correlation && !groups_blocks(config)) || runs == 0) return 1;
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const std::int64_t chunks = gradient.product_rows(gradient.batch.bound()) / config.tile_n;
+  const std::int64_t chunks = gradient.tiled_rows(gradient.batch.bound(), config) / config.tile_n;
   const std::int64_t most = std::min(chunks / kChunksOfSlice, kMostSlices);
   return static_cast<std::int32_t>(std::max<std::int64_t>(1, std::min(ctas / runs, most)));
 }
 
 std::int64_t sums_bytes(const Sddmm& gradient, const Config& config, std::int64_t runs, std::int32_t slices) {
   if (slices == 1) return 0;
-  if (config.variant == Variant::grouped)  // of dy, too
+  if (adds_slices_after(config)) return 4 * slices * gradient.layout.blocks() * gradient.block_elements();
+  if (groups_blocks(config))  // of dy, too
     return 4 * runs * slices * config.rows * (std::int64_t{kPieceSide} * kPieceSide + kPieceSide);
   const std::int64_t part =
       std::int64_t{gradient.block.out} * (std::int64_t{config.rows} * gradient.block.in + 1);  // and of dy
@@ -32,7 +33,8 @@ std::int64_t counter_bytes_of(const Sddmm& gradient, const Target& target, const
   std::int64_t counters = 0;
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const std::int64_t runs = schedules[i].items();
-    if (batch_slices(gradient, target, plan[i].config, runs) > 1) counters = std::max(counters, runs);
+    if (!adds_slices_after(plan[i].config) && batch_slices(gradient, target, plan[i].config, runs) > 1)
+      counters = std::max(counters, runs);
   }
   return (4 * counters + 63) / 64 * 64;
 }

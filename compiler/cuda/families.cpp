@@ -7,7 +7,7 @@ namespace sparsekiln::cuda {
 
 // Each is defined in the file of its name.
 extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmWgmmaRows, kSpmmDirect, kSpmmHalo;
-extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma, kSddmmGrouped;
+extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma, kSddmmGrouped, kSddmmHalo;
 
 namespace {
 
@@ -15,10 +15,7 @@ constexpr std::array kSpmmFamilies{
     &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmWgmmaRows, &kSpmmDirect, &kSpmmHalo,
 };
 constexpr std::array kSddmmFamilies{
-    &kSddmmSimt,
-    &kSddmmMma,
-    &kSddmmWgmma,
-    &kSddmmGrouped,
+    &kSddmmSimt, &kSddmmMma, &kSddmmWgmma, &kSddmmGrouped, &kSddmmHalo,
 };
 
 }  // namespace

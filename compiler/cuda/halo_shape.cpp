@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -41,11 +40,12 @@ void check_numbers(const Spmm& problem, const Config& config) {
                        kGroupOutputs, problem.block.out, 2 * kGroupOutputs, outputs * config.rows));
 }
 
-/// Throws where boxes are none of the copy engine.
-void check_reach(const HaloStage& stage, const Config& config) {
+}  // namespace
+
+void check_box(const Config& config, const HaloBox& box) {
   constexpr std::int32_t kMostBox = 256;
-  const std::int32_t height = stage.box[1] * stage.step[1];
-  const std::int32_t width = stage.box[2] * stage.step[2];
+  const std::int32_t height = box.extents[1] * box.step[1];
+  const std::int32_t width = box.extents[2] * box.step[2];
   if (std::max(height, width) > kMostBox)
     refuse(config,
            fmt::format("taps of a tile reach {} x {} positions, and boxes of the copy engine are of {} "
@@ -53,52 +53,16 @@ void check_reach(const HaloStage& stage, const Config& config) {
                        height, width, kMostBox));
 }
 
-std::int64_t rounded_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-/// Rounded up, for a divisor above 0.
-std::int32_t ceiling(std::int32_t dividend, std::int32_t divisor) {
-  return dividend > 0 ? (dividend - 1) / divisor + 1 : dividend / divisor;
-}
-
-}  // namespace
-
-std::int32_t halo_offset(const Convolution& convolution, bool mirrored, std::size_t axis, std::int32_t tap) {
-  const std::int32_t offset = tap * convolution.dilation[axis] - convolution.padding_before[axis];
-  return mirrored ? ceiling(-offset, convolution.stride[axis]) : offset;
-}
-
-HaloStage halo_stage(const Convolution& convolution, bool mirrored, std::int32_t tile_n) {
-  HaloStage stage;
-  stage.box = {1, tile_n / kHaloTileWidth, kHaloTileWidth};
-  for (std::size_t i = 0; i < stage.box.size(); ++i) {
-    const std::int32_t last_tap = convolution.kernel[i] - 1;
-    const std::int32_t dilation = convolution.dilation[i];
-    const std::int32_t step = mirrored ? 1 : convolution.stride[i];
-    const std::int32_t first = halo_offset(convolution, mirrored, i, mirrored ? last_tap : 0);
-    const std::int32_t last = halo_offset(convolution, mirrored, i, mirrored ? 0 : last_tap);
-    stage.first[i] = first;
-    stage.step[i] = step;
-    stage.phases[i] = std::min(convolution.kernel[i], step / std::gcd(step, dilation));
-    if (i > 0) stage.box[i] += (last - first) / step;
-  }
-  stage.step[0] = stage.phases[0] = 1;  // a stage is of one depth
-  return stage;
-}
-
 HaloShape halo_shape(const Spmm& problem, const Target& target, const Config& config) {
   check_numbers(problem, config);
-  constexpr std::int64_t kLineBytes = 64;
-  constexpr std::int64_t kBoxUnit = 1024;
   const Convolution& convolution = problem.convolution;
-  HaloShape shape;
+  HaloShape shape{.box = HaloBox(convolution, problem.by_columns(), config.tile_n)};
   shape.threads = 32 * kWgmmaWarps;
-  shape.stage = halo_stage(convolution, problem.by_columns(), config.tile_n);
   shape.chunk.columns = convolution.kernel[1] * convolution.kernel[2];
-  check_reach(shape.stage, config);
-  const std::int64_t boxes = std::int64_t{shape.stage.boxes()} * problem.block.in / kHaloLine;
-  const std::int64_t box_bytes = shape.stage.positions() * kLineBytes;
-  const std::int64_t place_x = boxes * rounded_up(box_bytes, kBoxUnit);
-  shape.bytes_x = boxes * box_bytes;
+  check_box(config, shape.box);
+  const std::int64_t boxes = problem.block.in / kHaloLine;
+  const std::int64_t place_x = boxes * shape.box.place_bytes();
+  shape.bytes_x = boxes * shape.box.bytes();
   shape.bytes_w = std::int64_t{problem.block.out} * config.merge * problem.block.in *
                   static_cast<std::int64_t>(size_of(problem.dtype));
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;

@@ -8,38 +8,6 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Positions of an image of `input` that `box` of them are in, from `begin` on and `step` apart.
-std::int64_t inside(std::int32_t begin, std::int32_t step, std::int32_t box, std::int32_t input) {
-  const auto before = [&](std::int32_t end) { return std::clamp((end - begin + step - 1) / step, 0, box); };
-  return before(input) - before(0);
-}
-
-/// Positions of an image that the tiles of one dimension load along it: each its own and what taps reach, as
-/// far as it is in the image.
-std::int64_t loaded_along(std::size_t axis, std::int32_t tile, const Spmm& problem, const HaloStage& stage) {
-  const Correlation& lattice = *problem.correlation;
-  std::int64_t loaded = 0;
-  for (std::int32_t at = 0; at < lattice.points[axis]; at += tile)
-    for (std::int32_t phase = 0; phase < stage.phases[axis]; ++phase)
-      loaded += inside(at * stage.step[axis] + stage.begin(axis, phase, problem.convolution.dilation[axis]),
-                       stage.step[axis], stage.box[axis], lattice.input[axis]);
-  return loaded;
-}
-
-/// Rows of x of an image that a load of all its tiles brings: the mean of those for each depth of the kernel.
-double loaded_of_one(const Spmm& problem, const Config& config, const HaloShape& shape) {
-  const Correlation& lattice = *problem.correlation;
-  std::int64_t planes = 0;
-  for (std::int32_t tap = 0; tap < problem.convolution.kernel[0]; ++tap) {
-    const std::int32_t offset = halo_offset(problem.convolution, problem.by_columns(), 0, tap);
-    for (std::int32_t point = 0; point < lattice.points[0]; ++point)
-      planes += inside(point * lattice.in_step[0] + offset, 1, 1, lattice.input[0]);
-  }
-  return static_cast<double>(planes * loaded_along(1, config.tile_n / kHaloTileWidth, problem, shape.stage) *
-                             loaded_along(2, kHaloTileWidth, problem, shape.stage)) /
-         problem.convolution.kernel[0];
-}
-
 LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& config) {
   constexpr double kWarps = 8;  // that multiply
   constexpr std::int64_t kStepBytes = 32;
@@ -57,7 +25,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk_products = std::int64_t{4} * groups * steps;  // of the four warps of each
   costs.chunk_shared_bytes = shape.bytes_w + groups * steps * kStepBytes * (64 + config.tile_n);
   costs.load_shared_bytes = shape.bytes_x;
-  costs.loaded_of_one = loaded_of_one(problem, config, shape);
+  costs.loaded_of_one =
+      loaded_of_one(*problem.correlation, problem.convolution, problem.by_columns(), config.tile_n);
   const std::int32_t boxes = problem.block.in / kHaloLine;
   costs.chunk = 4 * groups * (54.6 + 17 * (boxes - 1)) + 154;  // and of the warps that produce
   costs.item = kWarps * (258 + (3.84 + if_it(problem.by_columns(), 0.73)) * config.tile_n);

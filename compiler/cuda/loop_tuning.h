@@ -74,7 +74,10 @@ struct SddmmCosts : CtaCosts {
   std::int64_t group_fmas = 0;          ///< of the same group, on CUDA cores, of threads
   std::int64_t group_shared_bytes = 0;  ///< of the same group
   std::int64_t chunk_shared_bytes = 0;  ///< of copies
-  double begin = 0;                     ///< instructions: of a CTA
+  /// Rows of a group's tile of dy, and of one of x, that are loaded for each of the batch.
+  double out_rows_of_one = 1;
+  double in_rows_of_one = 1;
+  double begin = 0;  ///< instructions: of a CTA
   double run = 0;
   double chunk = 0;  ///< of a run
   double group = 0;  ///< of a group that has blocks to multiply, in a chunk

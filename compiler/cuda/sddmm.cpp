@@ -1,5 +1,6 @@
 #include "compiler/cuda/sddmm.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <span>
@@ -44,10 +45,12 @@ void write_header(std::string& text, const Sddmm& gradient, const Target& target
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
 }
 
-/// Numbers of a group, as PieceGroup of templates/sddmm_grouped.cuh has them.
+/// Numbers of a group, as PieceGroup of templates/piece_groups.cuh has them.
 constexpr std::int64_t kGroupNumbers = 4;
-/// Numbers of a pair, as PiecePair there.
+/// Numbers of a pair, as PiecePair there, without its taps, which only variant halo has.
 constexpr std::int64_t kPairNumbers = 3;
+
+bool has_taps(const Config& config) { return config.variant == Variant::halo; }
 
 /// A pair as PiecePair has it.
 std::array<std::int32_t, kPairNumbers> numbers_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
@@ -61,13 +64,20 @@ std::array<std::int32_t, kPairNumbers> numbers_of(const BlockGroup& group, const
   return {(of_dy + first.in) | first.out << 8 | second.out << 16 | 1 << 24, first.dw, second.dw};
 }
 
+std::int32_t taps_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
+  const auto tap = [&](std::int32_t piece) { return group.pieces[static_cast<std::size_t>(piece)].tap; };
+  return tap(pair[0]) | tap(pair[1] == BlockGroup::kNone ? pair[0] : pair[1]) << 16;
+}
+
 /// The same as write_tables of groups, each with so many pairs: those that it lacks read what there is.
-void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule, TableForm form,
-                        std::size_t pairs_of_group) {
+void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule,
+                        const Config& config) {
+  const auto pairs_of_group = static_cast<std::size_t>(config.rows / 2);
   const std::size_t index = source.entries.size();
   std::vector<std::int32_t> groups;
   std::vector<std::int32_t> tiles;
   std::vector<std::int32_t> pairs;
+  std::vector<std::int32_t> taps;
   for (const BlockGroup& group : schedule.groups) {
     groups.insert(groups.end(), {static_cast<std::int32_t>(tiles.size()), group.tiles(),
                                  static_cast<std::int32_t>(group.outs.size()), group.summed});
@@ -76,22 +86,26 @@ void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& sc
     for (const BlockGroup::Pair& pair : group.pairs) {
       const auto numbers = numbers_of(group, pair);
       pairs.insert(pairs.end(), numbers.begin(), numbers.end());
+      if (has_taps(config)) taps.push_back(taps_of(group, pair));
     }
-    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair)
+    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair) {
       pairs.insert(pairs.end(), {0, BlockGroup::kNone, BlockGroup::kNone});
+      if (has_taps(config)) taps.push_back(0);
+    }
   }
-  const std::size_t numbers = schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size();
-  const TablePlace place = places.next(form, static_cast<std::int64_t>(4 * numbers));
+  const std::size_t numbers =
+      schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size() + taps.size();
+  const TablePlace place = places.next(config.table, static_cast<std::int64_t>(4 * numbers));
   source.text += fmt::format(
       "\n// Each worker's first group; four numbers a group: first tile, tiles, of these of dy, of these\n"
-      "// summed; the tiles, each 64 features; {} pairs of pieces a group: tiles, and where they are in "
-      "dw.\n",
+      "// summed; the tiles; {} pairs of pieces a group: tiles, where they are in dw, and taps.\n",
       pairs_of_group);
   ArrayWriter arrays(source, index, place);
   arrays.write("worker_begin", schedule.worker_begin);
   arrays.write("groups", groups);
   arrays.write("tiles", tiles);
   arrays.write("pairs", pairs);
+  if (has_taps(config)) arrays.write("taps", taps);
   const auto element = [&](std::string_view array, std::string_view at) {
     return element_text(array, index, place, at);
   };
@@ -103,13 +117,14 @@ void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& sc
       "  }}\n"
       "  __device__ static int tile(int index) {{ return {}; }}\n"
       "  __device__ static sparsekiln::PiecePair pair(int index) {{\n"
-      "    return {{{}, {}, {}}};\n"
+      "    return {{{}, {}, {}, {}}};\n"
       "  }}\n"
       "}};\n",
       index, element("worker_begin", "index"), element("groups", "4 * index"),
       element("groups", "4 * index + 1"), element("groups", "4 * index + 2"),
       element("groups", "4 * index + 3"), element("tiles", "index"), element("pairs", "3 * index"),
-      element("pairs", "3 * index + 1"), element("pairs", "3 * index + 2"));
+      element("pairs", "3 * index + 1"), element("pairs", "3 * index + 2"),
+      has_taps(config) ? element("taps", "index") : "0");
 }
 
 /// The arrays of one entry, and `struct Table<index>` which reads them. `gates`: its members that write_gates
@@ -218,6 +233,13 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   return members;
 }
 
+/// The template of a kernel after that of a gradient, which adds what several CTAs have summed; empty: there
+/// is none.
+std::string_view sums_after_of(const Sddmm& gradient, const Config& config, std::int32_t slices) {
+  if (gradient.sums_gates_of_taps()) return "sum_gates_of_taps";
+  return slices > 1 && adds_slices_after(config) ? "sum_slices" : "";
+}
+
 /// One kernel: the struct Config<index> and the functions that are launched.
 struct KernelText {
   std::size_t index;
@@ -227,7 +249,8 @@ struct KernelText {
   std::size_t tensor_maps;
   bool overlaps;  ///< it begins before the launch before it has ended
   std::int32_t slices;
-  std::string members;  ///< of Config
+  std::string_view sums_after;  ///< the template of the kernel after it; empty: there is none
+  std::string members;          ///< of Config
 };
 
 void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& kernel) {
@@ -288,9 +311,9 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
                   fmt::arg("strides", gradient.exchanged() ? fmt::format("{}, {}", dy_stride, x_stride)
                                                            : fmt::format("{}, {}", x_stride, dy_stride)),
                   fmt::arg("z_stride", z_stride), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps))));
-  if (gradient.sums_gates_of_taps())
-    write_function(kernel.symbols.back(),
-                   fmt::format("sparsekiln::sum_gates_of_taps<Config{0}>(ends, Table{0}{{}})", kernel.index));
+  if (!kernel.sums_after.empty())
+    write_function(kernel.symbols.back(), fmt::format("sparsekiln::{0}<Config{1}>(dw, n, ends, Table{1}{{}})",
+                                                      kernel.sums_after, kernel.index));
 }
 
 const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
@@ -315,12 +338,13 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
     Entry entry;
     entry.up_to = plan[i].up_to;
     entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
-    if (gradient.sums_gates_of_taps()) entry.passes.push_back(fmt::format("sparsekiln_gate_gradient_{}", i));
     const bool transposes = gradient.image_alignment != 0;
     if (transposes) entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
     entry.tile_n = 0;
     const std::int64_t runs = schedules[i].items();
     const std::int32_t slices = batch_slices(gradient, target, config, runs);
+    const std::string_view sums_after = sums_after_of(gradient, config, slices);
+    if (!sums_after.empty()) entry.passes.push_back(fmt::format("sparsekiln_{}_{}", sums_after, i));
     entry.workers = schedules[i].workers() * slices;
     const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
     const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
@@ -336,9 +360,8 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
       entry.arguments.push_back(parameter.argument);
     add_tensor_maps(entry, instance.tensor_maps);
     if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
-    if (config.variant == Variant::grouped)
-      write_group_tables(source, places, schedules[i], config.table,
-                         static_cast<std::size_t>(config.rows / 2));
+    if (groups_blocks(config))
+      write_group_tables(source, places, schedules[i], config);
     else
       write_tables(source, places, gradient, schedules[i], config.table, gates_text);
     Declarations members =
@@ -355,6 +378,7 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
                   .tensor_maps = instance.tensor_maps.size(),
                   .overlaps = instance.attributes.overlaps_previous,
                   .slices = slices,
+                  .sums_after = sums_after,
                   .members = members.text()});
     source.entries.push_back(std::move(entry));
   }
@@ -405,10 +429,13 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
 }
 
 std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
-  if (config.variant == Variant::grouped)
-    return 4 * (group_bound(gradient) *
-                    (kGroupNumbers + kPairNumbers * config.rows / 2 + tiles_of_place(config) + 1) +
-                2 + 3 * 4);
+  if (groups_blocks(config)) {
+    const GroupShape shape = group_shape(gradient, config);
+    const std::int64_t tiles = shape.room_bytes / std::min(shape.out_bytes, shape.in_bytes);
+    const std::int64_t pair_numbers = kPairNumbers + (has_taps(config) ? 1 : 0);
+    return 4 * (group_bound(gradient, config) * (kGroupNumbers + pair_numbers * config.rows / 2 + tiles + 1) +
+                2 + 4 * 4);
+  }
   const std::int64_t runs = run_bound(gradient, config.rows);
   // A run has four numbers and at most a worker of its own, a block has its column.
   return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);

@@ -21,7 +21,6 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target&, const Config& config
   costs.product_tiles = 2 * kPieceSide / 8;
   costs.group_products = std::int64_t{4} * products;
   costs.group_shared_bytes = std::int64_t{products} * 3 * kPieceSide * 32;
-  costs.chunk_shared_bytes = std::int64_t{config.tile_n} * 2 * kPieceSide;  // of a tile
   costs.run = 2490 + 42.0 * config.rows;
   costs.chunk = 64 + 76.3 * config.rows;
   costs.block = (shape.run == 4 ? 573.0 : 422.0) * static_cast<double>(pieces);  // halves are exchanged

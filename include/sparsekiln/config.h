@@ -75,7 +75,7 @@ struct Config {
   std::int32_t split = 1;   ///< CTAs the schedule plans for each worker, or kDerivedSplit; rows may be
                             ///< split between them
   std::int32_t rows = 1;    ///< output tiles that one item computes side by side, from the same tiles of x;
-                            ///< grouped: pieces of 64 × 64 that a CTA sums at once, at most
+                            ///< grouped, halo's grad_weight: pieces that a CTA sums at once, at most
   std::int32_t merge = 1;   ///< block rows stacked into one output tile; absent blocks are filled with zeros
   /// Steps that splitting rows must save the worker that has most; if it saves no more, they stay whole. CUDA
   /// targets.

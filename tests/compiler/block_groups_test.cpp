@@ -1,12 +1,14 @@
 #include "compiler/block_groups.h"
 
 #include <doctest/doctest.h>
+#include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -69,12 +71,13 @@ TEST_CASE("every piece of a block is in one group, which reads its tile of dy an
           const Sddmm gradient = gradient_of(layout, block, bias);
           const Config config = grouped(rows, stages);
           const std::vector<BlockGroup> groups = make_block_groups(gradient, kH100, config);
-          CHECK(static_cast<std::int64_t>(groups.size()) <= group_bound(gradient));
+          const GroupShape shape = group_shape(gradient, config);
+          CHECK(static_cast<std::int64_t>(groups.size()) <= group_bound(gradient, config));
           std::set<std::int32_t> seen;
           std::multiset<std::int32_t> summed;
           for (const BlockGroup& group : groups) {
             CHECK(group.pieces.size() <= static_cast<std::size_t>(rows));
-            CHECK(group.tiles() <= tiles_of_place(config));
+            CHECK(group.bytes(shape) <= shape.room_bytes);
             CHECK(group.summed <= (bias ? rows : 0));
             CHECK(std::set(group.outs.begin(), group.outs.end()).size() == group.outs.size());
             CHECK(std::set(group.ins.begin(), group.ins.end()).size() == group.ins.size());
@@ -112,10 +115,66 @@ TEST_CASE("every piece of a block is in one group, which reads its tile of dy an
             }
             CHECK(std::count(paired.begin(), paired.end(), false) == 0);
           }
-          CHECK(static_cast<std::int64_t>(seen.size()) == pieces_of(gradient));
+          CHECK(static_cast<std::int64_t>(seen.size()) == pieces_of(gradient, shape));
           CHECK(summed.size() == (bias ? static_cast<std::size_t>(layout.rows() * block.out / 64) : 0));
           CHECK(std::set(summed.begin(), summed.end()).size() == summed.size());
         }
+}
+
+TEST_CASE(
+    "every piece of a convolution is in one group, whose pairs share a row and fit a place with borders") {
+  const Layout layout = patterns::random(7, 6, 0.3, 2);
+  for (const char* geometry : {"kernel=3x3 padding=1 input=28x28", "kernel=3x3x2 input=6x9x9"})
+    for (const BlockShape block : {BlockShape{32, 32}, {64, 32}, {96, 64}, {128, 128}})
+      for (const auto& [tile_n, stages, rows] : {std::tuple{64, 2, 42}, {112, 3, 24}, {32, 4, 6}}) {
+        Problem problem;
+        problem.operation = Operation::grad_weight;
+        problem.layout = layout;
+        problem.block = block;
+        problem.batch = 32;
+        problem.dtype = problem.out_dtype = DType::bf16;
+        problem.convolution = parse_convolution(geometry);
+        const Sddmm gradient(problem);
+        Config config = grouped(rows, stages);
+        config.variant = Variant::halo;
+        config.tile_n = tile_n;
+        CAPTURE(fmt::format("'{}', blocks of {}, {}", geometry, to_string(block), to_string(config)));
+        const GroupShape shape = group_shape(gradient, config);
+        const std::vector<BlockGroup> groups = make_block_groups(gradient, kH100, config);
+        std::set<std::int32_t> seen;
+        for (const BlockGroup& group : groups) {
+          CHECK(group.bytes(shape) <= shape.room_bytes);
+          CHECK(group.pairs.size() <= static_cast<std::size_t>(rows / 2));
+          for (const BlockGroup::Piece& piece : group.pieces) {
+            CHECK(seen.insert(piece.dw).second);
+            // The block of dw that the piece is a part of.
+            const std::int64_t element = std::int64_t{shape.piece.in} * piece.dw;
+            const auto of_block = element / gradient.block_elements();
+            const auto within = element % gradient.block_elements();
+            const auto crow = gradient.layout.crow();
+            const auto row = std::upper_bound(crow.begin(), crow.end(), of_block) - crow.begin() - 1;
+            const std::int64_t col = gradient.layout.col()[static_cast<std::size_t>(of_block)];
+            const std::int64_t tile = group.ins[static_cast<std::size_t>(piece.in)];
+            CHECK(std::int64_t{shape.piece.out} * group.outs[static_cast<std::size_t>(piece.out)] ==
+                  row * block.out + within / block.in);
+            CHECK(shape.piece.in * (tile / shape.depths) ==
+                  col / gradient.correlation->kernel_taps * block.in + within % block.in);
+            CHECK(tile % shape.depths * shape.taps + piece.tap == col % gradient.correlation->kernel_taps);
+          }
+          std::size_t paired = 0;
+          for (const auto& [one, other] : group.pairs) {
+            paired += other == BlockGroup::kNone ? 1 : 2;
+            if (other == BlockGroup::kNone) continue;
+            const BlockGroup::Piece& first = group.pieces[static_cast<std::size_t>(one)];
+            const BlockGroup::Piece& second = group.pieces[static_cast<std::size_t>(other)];
+            CHECK(first.out == second.out);
+            CHECK(std::pair(first.in, first.tap) < std::pair(second.in, second.tap));
+          }
+          CHECK(paired == group.pieces.size());
+        }
+        CHECK(static_cast<std::int64_t>(seen.size()) == pieces_of(gradient, shape));
+        CHECK(static_cast<std::int64_t>(groups.size()) <= group_bound(gradient, config));
+      }
 }
 
 TEST_CASE("a layer of 1434 blocks is one wave of groups that share most of what they read") {

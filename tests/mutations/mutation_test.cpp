@@ -241,6 +241,27 @@ TEST_CASE("every fault planted in a kernel of halo is found") {
         {Fault::box_off, Fault::expected_bytes_off, Fault::store_address_off}, 2);
 }
 
+TEST_CASE("every fault planted in a gradient of the weight by halo is found") {
+  const auto subject = [](const char* config, std::int64_t images, int workers, Options options = {}) {
+    const Layout layout = patterns::random(3, 4, 0.6, 5);
+    options.block = {32, 32};
+    options.batch = images;
+    options.dtype = DType::bf16;
+    options.operation = Operation::grad_weight;
+    options.convolution = parse_convolution("kernel=3x3 padding=1 input=8x16");
+    options.config = parse_config(config);
+    options.target = "sm_90:" + std::to_string(workers);
+    const TemporaryFolder folder;
+    options.cache_dir = folder.path();
+    return Subject{"emulated:sm_90", make_problem(layout, options), build(layout, options).binary};
+  };
+  check_all_caught(subject("halo tile_n=32 warps=16 stages=2 rows=12", 2, 2, {.epilogue = {.scale = true}}),
+                   faults_of_wgmma({Fault::transposition_dropped, Fault::exchange_dropped}), 3);
+  // Slices of the tiles are added by a kernel after it.
+  check_all_caught(subject("halo tile_n=32 warps=16 stages=3 rows=42", 8, 8),
+                   {Fault::store_address_off, Fault::box_off}, 3);
+}
+
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose layout is attached is found") {
   const Options attached = {.specialization = Specialization::attached};
   const auto subject = [&](const char* config) {

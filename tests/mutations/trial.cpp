@@ -53,7 +53,8 @@ std::string judge(const Kernel& kernel, const Problem& problem, const std::share
 std::string judge_gradient(const Kernel& kernel, const Problem& problem,
                            const std::shared_ptr<const Device>& device, Inputs kind) {
   const Sddmm gradient(problem);
-  const SddmmInputs inputs = make_inputs(gradient, {.n = problem.batch.bound(), .pairs = 2}, kind, 1);
+  const std::int64_t pairs = problem.convolution.present() ? 1 : 2;
+  const SddmmInputs inputs = make_inputs(gradient, {.n = problem.batch.bound(), .pairs = pairs}, kind, 1);
   SddmmOutputs outputs(gradient, inputs);
   ResidentSddmm operands(gradient, device, inputs, outputs, problem.overlap_launches ? 2 : 1);
   if (problem.overlap_launches)

@@ -94,64 +94,64 @@ TEST_CASE("numbers of halo that do not go together are refused, with what would 
   refused(config, "leave operand_a out");
 }
 
-HaloStage stage_of(const char* geometry, std::int32_t tile_n, Operation operation = Operation::forward) {
+HaloBox box_of(const char* geometry, std::int32_t tile_n, Operation operation = Operation::forward) {
   Problem problem = problem_of(geometry, {64, 64});
   problem.operation = operation;
-  return halo_shape(problem, kHopper, config_of(tile_n, 2, 2, 1)).stage;
+  return halo_shape(problem, kHopper, config_of(tile_n, 2, 2, 1)).box;
 }
 
 using Extents = Convolution::Extents;
 
 TEST_CASE("a stage of halo has the positions that taps reach from a tile, in boxes of 32 features") {
   const HaloShape plain = halo_shape(problem_of(kPlain), kHopper, config_of(224, 3, 2, 2));
-  CHECK(plain.stage.box == Extents{1, 30, 10});
-  CHECK(plain.stage.first == Extents{0, -1, -1});
-  CHECK(plain.stage.step == Extents{1, 1, 1});
-  CHECK(plain.stage.phases == Extents{1, 1, 1});
+  CHECK(plain.box.extents == Extents{1, 30, 10});
+  CHECK(plain.box.first == Extents{0, -1, -1});
+  CHECK(plain.box.step == Extents{1, 1, 1});
+  CHECK(plain.box.phases == Extents{1, 1, 1});
   CHECK(plain.bytes_x == 30 * 10 * 64);
   CHECK(plain.bytes_w == 64 * 32 * 2);
   CHECK(plain.chunk.columns == 9);
   CHECK(plain.shared_bytes == 3 * 19456 + 2 * plain.stages_w * 4096);
   const char* const wide = "kernel=5x3 dilation=2x1 padding=3x0 input=20x13";
-  CHECK(stage_of(wide, 64).box == Extents{1, 16, 10});
-  CHECK(stage_of(wide, 64).first == Extents{0, -3, 0});
-  CHECK(stage_of(wide, 64, Operation::grad_input).first == Extents{0, -5, -2});
+  CHECK(box_of(wide, 64).extents == Extents{1, 16, 10});
+  CHECK(box_of(wide, 64).first == Extents{0, -3, 0});
+  CHECK(box_of(wide, 64, Operation::grad_input).first == Extents{0, -5, -2});
 }
 
 TEST_CASE(
     "a stage of halo has boxes for each residue of the positions that taps read, which skip the others") {
   const HaloShape plain =
       halo_shape(problem_of("kernel=3x3 stride=2 padding=1 input=56x56"), kHopper, config_of(224, 2, 2, 2));
-  CHECK(plain.stage.box == Extents{1, 29, 9});
-  CHECK(plain.stage.first == Extents{0, -1, -1});
-  CHECK(plain.stage.step == Extents{1, 2, 2});
-  CHECK(plain.stage.phases == Extents{1, 2, 2});
+  CHECK(plain.box.extents == Extents{1, 29, 9});
+  CHECK(plain.box.first == Extents{0, -1, -1});
+  CHECK(plain.box.step == Extents{1, 2, 2});
+  CHECK(plain.box.phases == Extents{1, 2, 2});
   CHECK(plain.bytes_x == 4 * 29 * 9 * 64);
   CHECK(plain.shared_bytes == 2 * 4 * 17408 + 2 * plain.stages_w * 4096);
-  CHECK(stage_of("kernel=1x1 stride=2 input=56x56", 64).phases == Extents{1, 1, 1});
-  CHECK(stage_of("kernel=1x1 stride=2 input=56x56", 64).box == Extents{1, 8, 8});
+  CHECK(box_of("kernel=1x1 stride=2 input=56x56", 64).phases == Extents{1, 1, 1});
+  CHECK(box_of("kernel=1x1 stride=2 input=56x56", 64).extents == Extents{1, 8, 8});
   // An even dilation reads positions of one residue, one of 3 reads both.
-  const HaloStage dilated = stage_of("kernel=3x3 dilation=2x3 stride=2 padding=2 input=56x56", 64);
+  const HaloBox dilated = box_of("kernel=3x3 dilation=2x3 stride=2 padding=2 input=56x56", 64);
   CHECK(dilated.phases == Extents{1, 1, 2});
-  CHECK(dilated.box == Extents{1, 10, 11});
+  CHECK(dilated.extents == Extents{1, 10, 11});
   CHECK(dilated.begin(2, 1, 3) == -1);
-  const HaloStage mixed = stage_of("kernel=3x2x7 stride=2x1x4 padding=1x0x3 input=9x20x40", 64);
+  const HaloBox mixed = box_of("kernel=3x2x7 stride=2x1x4 padding=1x0x3 input=9x20x40", 64);
   CHECK(mixed.phases == Extents{1, 1, 4});
   CHECK(mixed.step == Extents{1, 1, 4});
-  CHECK(mixed.box == Extents{1, 9, 9});
+  CHECK(mixed.extents == Extents{1, 9, 9});
 }
 
 TEST_CASE("the gradient of a convolution with strides has one box, of the positions that all classes read") {
-  const HaloStage plain = stage_of("kernel=3x3 stride=2 padding=1 input=56x56", 64, Operation::grad_input);
-  CHECK(plain.box == Extents{1, 9, 9});
+  const HaloBox plain = box_of("kernel=3x3 stride=2 padding=1 input=56x56", 64, Operation::grad_input);
+  CHECK(plain.extents == Extents{1, 9, 9});
   CHECK(plain.first == Extents{0, 0, 0});
   CHECK(plain.step == Extents{1, 1, 1});
   CHECK(plain.phases == Extents{1, 1, 1});
-  const HaloStage even = stage_of("kernel=4x6 stride=2 padding=1x2 input=56x56", 64, Operation::grad_input);
-  CHECK(even.box == Extents{1, 10, 10});
+  const HaloBox even = box_of("kernel=4x6 stride=2 padding=1x2 input=56x56", 64, Operation::grad_input);
+  CHECK(even.extents == Extents{1, 10, 10});
   CHECK(even.first == Extents{0, -1, -1});
-  const HaloStage apart = stage_of("kernel=2x2 stride=3 input=56x56", 64, Operation::grad_input);
-  CHECK(apart.box == Extents{1, 8, 8});
+  const HaloBox apart = box_of("kernel=2x2 stride=3 input=56x56", 64, Operation::grad_input);
+  CHECK(apart.extents == Extents{1, 8, 8});
 }
 
 TEST_CASE(
