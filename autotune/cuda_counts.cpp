@@ -368,7 +368,7 @@ RunCounts expected_groups(const Sddmm& gradient, const Target& target, const Con
   const GroupShape shape = group_shape(gradient, config);
   const std::int64_t pieces = pieces_of(gradient, shape);
   const std::int64_t room =
-      std::min<std::int64_t>(config.rows, (shape.room_bytes - shape.out_bytes) / shape.in_bytes);
+      std::min<std::int64_t>(config.rows, (shape.place_bytes - shape.out_bytes) / shape.in_bytes);
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
   RunCounts counts;
   counts.runs = counts.warps_in = quotient_up(quotient_up(pieces, room), ctas) * ctas;

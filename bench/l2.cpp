@@ -217,7 +217,8 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
         if (step < now.steps) {
           const Step& one = schedule->steps_of(now)[static_cast<std::size_t>(step)];
           const std::int64_t first = tile * config.tile_n;
-          if ((one.flags & kSameInput) == 0)
+          const bool loads = (one.flags & kAlone) == 0 || one.present();
+          if (loads && (one.flags & kSameInput) == 0)
             x->read(through, one.input(), tile, first, std::min<std::int64_t>(config.tile_n, points - first));
           for (const std::int32_t block : one.block)
             if (block >= 0) through.read(piece(kW, 0, block), of_w);

@@ -55,7 +55,7 @@ def row_of(pairs: list[tuple[dict, dict]]) -> Row:
 
 
 def tiles_of(config: str) -> set[str]:
-    """A config but for what hardly decides its time: where tables are, and when rows are split."""
+    """A config but for where its tables are, and when rows are split, which a measured line may not say."""
     return {word for word in config.split() if not word.startswith(("table=", "split_saves="))}
 
 

@@ -26,7 +26,7 @@ GroupShape shape_of_rows(const Config& config) {
   constexpr std::int64_t kLineBytes = 128;
   GroupShape shape;
   shape.out_bytes = shape.in_bytes = config.tile_n * kLineBytes;
-  shape.room_bytes = kGroupRingBytes / (config.stages * shape.in_bytes) * shape.in_bytes;
+  shape.place_bytes = kGroupRingBytes / (config.stages * shape.in_bytes) * shape.in_bytes;
   return shape;
 }
 
@@ -43,7 +43,7 @@ GroupShape shape_of_positions(const Sddmm& gradient, const Config& config) {
     shape.displacements.push_back(box.displacement(gradient.convolution, tap / kernel[2], tap % kernel[2]));
   shape.out_bytes = shape.piece.out / kHaloLine * config.tile_n * kHaloLineBytes;
   shape.in_bytes = box.place_bytes();
-  shape.room_bytes = kGroupRingBytes / config.stages / kUnit * kUnit;
+  shape.place_bytes = kGroupRingBytes / config.stages / kUnit * kUnit;
   return shape;
 }
 
@@ -207,10 +207,10 @@ class Grouping {
     for (std::int64_t bytes = 0; group.size() < wanted; bytes += bytes_of(nodes.back())) {
       const std::size_t best = best_of(candidates, wanted - group.size());
       if (best != kNone) {
-        if (bytes + bytes_of(best) > shape_.room_bytes) break;
+        if (bytes + bytes_of(best) > shape_.place_bytes) break;
         nodes.push_back(best);
       } else {
-        if (bytes + bytes_of_edge() > shape_.room_bytes || !has_seed()) break;
+        if (bytes + bytes_of_edge() > shape_.place_bytes || !has_seed()) break;
         nodes.push_back(seed());
       }
       take(nodes.back(), wanted, group, candidates);
@@ -281,10 +281,10 @@ class Grouping {
       moved.insert(moved.end(), groups[group].begin(), groups[group].end());
     if (moved.size() > kMostMoved) return;
     groups.resize(planned);
-    std::vector<std::size_t> homeless;
+    std::vector<std::size_t> unplaced;
     for (const std::size_t edge : moved) {
       std::size_t best = kNone;
-      std::int64_t least = shape_.room_bytes + 1;
+      std::int64_t least = shape_.place_bytes + 1;
       for (std::size_t group = 0; group < planned; ++group) {
         if (groups[group].size() == most_edges_) continue;
         groups[group].push_back(edge);
@@ -297,15 +297,15 @@ class Grouping {
         }
       }
       if (best == kNone)
-        homeless.push_back(edge);
+        unplaced.push_back(edge);
       else
         groups[best].push_back(edge);
     }
-    for (const std::size_t edge : homeless) {
+    for (const std::size_t edge : unplaced) {
       // In the worst case each piece has two tiles and a pair of its own.
       const std::size_t size = groups.back().size() + 1;
       const bool fits = groups.size() > planned && 2 * size <= most_edges_ &&
-                        static_cast<std::int64_t>(size) * bytes_of_edge() <= shape_.room_bytes;
+                        static_cast<std::int64_t>(size) * bytes_of_edge() <= shape_.place_bytes;
       if (!fits) groups.emplace_back();
       groups.back().push_back(edge);
     }
@@ -365,7 +365,7 @@ BlockGroup group_of(const std::vector<Edge>& edges, const std::vector<std::size_
 void share_out_sums(std::vector<BlockGroup>& groups, std::int32_t tiles, std::int32_t most,
                     const GroupShape& shape) {
   const auto is_full = [&](const BlockGroup& group) {
-    return group.summed == most || group.bytes(shape) + shape.out_bytes > shape.room_bytes;
+    return group.summed == most || group.bytes(shape) + shape.out_bytes > shape.place_bytes;
   };
   std::vector<bool> summed(static_cast<std::size_t>(tiles));
   for (BlockGroup& group : groups) {

@@ -57,9 +57,9 @@ struct GroupShape {
   /// Where a tile of x has what each of these taps reads. Not empty: pieces of a pair share a tile of dy, the
   /// one that reads x further ahead being the second; else a tile of dy or of x.
   std::vector<std::int64_t> displacements;
-  std::int64_t out_bytes = 0;   ///< of a tile of dy
-  std::int64_t in_bytes = 0;    ///< of a tile of x
-  std::int64_t room_bytes = 0;  ///< of a place: no group's tiles take more
+  std::int64_t out_bytes = 0;    ///< of a tile of dy
+  std::int64_t in_bytes = 0;     ///< of a tile of x
+  std::int64_t place_bytes = 0;  ///< of a place: no group's tiles take more
 
   [[nodiscard]] bool pairs_in_rows() const { return !displacements.empty(); }
   /// Pieces of a block.

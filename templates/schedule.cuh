@@ -39,7 +39,7 @@ struct Step {
 struct RecentSteps {
   unsigned bits = 0;  ///< four of each
 
-  __device__ __forceinline__ void add(const Step& step) { bits = bits << 4 | step.bits >> 27; }
+  __device__ __forceinline__ void add(const Step& step) { bits = bits << 4 | (step.bits >> 27 & 15); }
   /// The step before which kSince others were added.
   template <int kSince>
   __device__ __forceinline__ Step read() const {

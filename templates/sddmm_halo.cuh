@@ -23,7 +23,7 @@
 // the next eight positions of k are a row of the box later.
 //
 //   warpgroups 0 to 2   multiply, each its third of the pairs, whose sums are in registers
-//   warpgroup 3         one warp fills the ring
+//   warpgroup 3         one warp fills the ring; the other three sum dy where the gradient of a bias is asked
 //
 // Where pieces are few, several CTAs share a group, a slice of the tiles each, and write float32 sums to the
 // workspace, in the order of dw. `sum_slices`, a kernel of its own, adds them.
@@ -33,7 +33,11 @@
 
 namespace sparsekiln {
 
-using HaloPairWarps = WarpgroupsOf<3>;
+/// The four warpgroups of a CTA: three that multiply, and one of which a warp fills the ring, and three sum
+/// dy where the gradient of a bias is asked for.
+struct HaloPairWarps : WarpgroupsOf<3> {
+  enum : int { kAdding = 3 };
+};
 
 /// The ring of a CTA. What taps displace is called x here, and the other operand dy.
 template <class Config>
@@ -102,6 +106,66 @@ __device__ __forceinline__ void load_pieces(const HaloPairRing<Config>& ring,
     at.advance();
   }
 }
+
+/// The sums of tiles of dy over all positions, which three warps have in shared memory, as those of
+/// sddmm_grouped.cuh: each has every third box of 32 features. A lane adds two features of every other
+/// position.
+template <class Config>
+class HaloBiasSums {
+ public:
+  using Ring = HaloPairRing<Config>;
+
+  /// What a group sums.
+  __device__ __forceinline__ HaloBiasSums(int of_warp, int summed)
+      : warp(of_warp), boxes(summed * Ring::kBoxesDy) {
+    for (int box = warp; box < boxes; box += HaloPairWarps::kAdding)
+      if (is_first_half()) at(box) = float2{0, 0};
+  }
+  /// Adds what a place of the ring has.
+  __device__ __forceinline__ void add(const Ring& ring, int place) {
+    const int word = lane() % 16;
+#pragma unroll 1
+    for (int box = warp; box < boxes; box += HaloPairWarps::kAdding) {
+      const unsigned from = ring.first + place * Ring::kBytesPlace + box * Ring::kBytesBoxDy;
+      float2 sum{0, 0};
+#pragma unroll 2
+      for (int position = lane() / 16; position < Config::tile_n; position += 2) {
+        const int unit = word / 4 ^ position / 2 % 4;  // as lines of 64 bytes are swizzled
+        unsigned bits;
+        ptx::load_word<0>(bits, from + position * Ring::Box::kLineBytes + unit * 16 + word % 4 * 4);
+        sum.x += Config::Operand::of_word(bits, 0);
+        sum.y += Config::Operand::of_word(bits, 1);
+      }
+      sum.x += __shfl_xor_sync(0xffffffff, sum.x, 16);
+      sum.y += __shfl_xor_sync(0xffffffff, sum.y, 16);
+      if (!is_first_half()) continue;
+      at(box).x += sum.x;
+      at(box).y += sum.y;
+    }
+  }
+  /// Calls use(box, feature, sum) for each sum of this lane.
+  template <class Use>
+  __device__ __forceinline__ void each(Use use) const {
+#pragma unroll 1
+    for (int box = warp; box < boxes; box += HaloPairWarps::kAdding) {
+      if (!is_first_half()) continue;
+      use(box, 2 * lane(), at(box).x);
+      use(box, 2 * lane() + 1, at(box).y);
+    }
+  }
+
+ private:
+  __device__ static __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static __forceinline__ bool is_first_half() { return lane() < 16; }
+  /// The two sums of a lane of the first half.
+  __device__ static __forceinline__ float2& at(int box) {
+    __shared__ float2 sums[Config::width * Ring::kBoxesDy][16];
+    return sums[box][lane()];
+  }
+
+  const int warp;
+  const int boxes;
+};
 
 /// The pairs of pieces of a warpgroup.
 template <class Config>
@@ -202,12 +266,18 @@ class HaloPairs {
   unsigned dy[kPairs];
 };
 
-/// Where four neighbouring values of dw are in the workspace.
+/// The sums of a slice in the workspace: those of dw, in its order, and of dy, by outputs.
 template <class Config>
-__device__ __forceinline__ float* sums_of_slice(const SddmmEpilogue<Config>& epilogue, int slice) {
-  return reinterpret_cast<float*>(static_cast<char*>(epilogue.workspace) + Config::counter_bytes) +
-         static_cast<long long>(slice) * Config::blocks * (Config::block_out * Config::block_in);
-}
+struct SliceSums {
+  enum : long long {
+    kElements = static_cast<long long>(Config::blocks) * (Config::block_out * Config::block_in),
+    kSums = kElements + (Config::has_bias_gradient ? Config::outputs : 0),
+  };
+  __device__ static __forceinline__ float* of(const SddmmEpilogue<Config>& epilogue, int slice) {
+    return reinterpret_cast<float*>(static_cast<char*>(epilogue.workspace) + Config::counter_bytes) +
+           slice * kSums;
+  }
+};
 
 /// Writes four neighbouring elements of dw.
 template <class Config>
@@ -250,7 +320,7 @@ __device__ __forceinline__ void multiply_pieces(const HaloPairRing<Config>& ring
   pairs.pin();
   if (read != kNothing && arrives) ptx::arrive(read);
   if constexpr (Config::slices > 1) {
-    float* const to = sums_of_slice(epilogue, slice);
+    float* const to = SliceSums<Config>::of(epilogue, slice);
     pairs.each(table, first,
                [&](long long element, float(&values)[4]) { ptx::store_global(to + element, values); });
   } else {
@@ -259,8 +329,38 @@ __device__ __forceinline__ void multiply_pieces(const HaloPairRing<Config>& ring
   }
 }
 
-/// Config names what `sddmm` needs of convolutions of whole blocks, without gates, derivatives and sums of
-/// dy; tile_n (positions of a tile), piece_out (32 or 64), width (pieces of a group), blocks (of dw),
+/// What a warp adds of a group's dy.
+template <class Config>
+__device__ __forceinline__ void add_pieces(const HaloPairRing<Config>& ring,
+                                           typename HaloPairRing<Config>::Place& at, int warp, int group,
+                                           const typename Config::Table& table, int chunks, int slice,
+                                           const SddmmEpilogue<Config>& epilogue) {
+  using Ring = HaloPairRing<Config>;
+  const PieceGroup of = table.group(group);
+  HaloBiasSums<Config> bias(warp, of.summed);
+#pragma unroll 1
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    at.advance();
+    ptx::wait_for_phase(ring.barriers.full(at.place), at.parity);
+    bias.add(ring, at.place);
+    __syncwarp();  // all lanes have read dy
+    if (threadIdx.x % 32 == 0) ptx::arrive(ring.barriers.empty(at.place));
+  }
+  bias.each([&](int box, int feature, float sum) {
+    const int tile = table.tile(of.first + box / Ring::kBoxesDy);
+    const int output = tile * Config::piece_out + box % Ring::kBoxesDy * Ring::kLine + feature;
+    if constexpr (Config::slices > 1) {
+      const float one[1] = {sum};
+      ptx::store_global(SliceSums<Config>::of(epilogue, slice) + SliceSums<Config>::kElements + output, one);
+    } else {
+      float* const place = epilogue.dbias + output;
+      *place = scaled_sum(epilogue, sum, place);
+    }
+  });
+}
+
+/// Config names what `sddmm` needs of convolutions of whole blocks, without gates and derivatives; tile_n
+/// (positions of a tile), piece_out (32 or 64), width (pieces of a group), blocks (of dw), outputs,
 /// place_bytes (of a place of the ring), operands (a ptx::WgmmaOperands) and what a HaloBox needs. Maps are
 /// of what taps displace and of the other operand, in boxes of 32 features. A launch has one pair of them.
 template <class Config>
@@ -278,19 +378,29 @@ __device__ __forceinline__ void sddmm_halo(const ActivationPairs&, typename Conf
   const int first = table.worker(worker);
   const int end = table.worker(worker + 1);
   const Ring ring;
-  if (threadIdx.x == 0) ring.barriers.make([](int) { return int{HaloPairWarps::kWarps}; });
+  if (threadIdx.x == 0)
+    ring.barriers.make(
+        [](int) { return HaloPairWarps::kWarps + (Config::has_bias_gradient ? HaloPairWarps::kAdding : 0); });
   if constexpr (Config::overlaps) {
     ptx::wait_for_earlier_launches();
     ptx::let_next_launch_begin();
   }
   if (slice >= slices) return;
   __syncthreads();
-  HaloPairWarps::run(
+  HaloPairWarps::run<1 + HaloPairWarps::kAdding>(
       [&] {
-        typename Ring::Place at = Ring::Place::first();  // that is filled next
+        const int warp = static_cast<int>(threadIdx.x) / 32 - HaloPairWarps::kWarps;
+        if (warp == 0) {
+          typename Ring::Place at = Ring::Place::first();  // that is filled next
 #pragma unroll 1
-        for (int group = first; group < end; ++group)
-          load_pieces<Config>(ring, at, table.group(group), table, own, map_x, map_dy);
+          for (int group = first; group < end; ++group)
+            load_pieces<Config>(ring, at, table.group(group), table, own, map_x, map_dy);
+        } else if constexpr (Config::has_bias_gradient) {
+          typename Ring::Place at = Ring::Place::before_first();  // that is read
+#pragma unroll 1
+          for (int group = first; group < end; ++group)
+            add_pieces<Config>(ring, at, warp - 1, group, table, own.end - own.first, slice, epilogue);
+        }
       },
       [&] {
         const int warpgroup = __shfl_sync(0xffffffff, HaloPairWarps::own(), 0);
@@ -303,29 +413,35 @@ __device__ __forceinline__ void sddmm_halo(const ActivationPairs&, typename Conf
 }
 
 /// A kernel after `sddmm_halo`, with the same grid, where several CTAs share a group: adds what slices have
-/// of each element of dw, in ascending order.
+/// of each element of dw, and of each output of dy, in ascending order.
 template <class Config>
 __device__ __forceinline__ void sum_slices(typename Config::Output::Element* dw, int n,
                                            const SddmmEpilogue<Config>& epilogue, typename Config::Table) {
+  using Sums = SliceSums<Config>;
   if constexpr (Config::overlaps) {
     ptx::wait_for_earlier_launches();
     ptx::let_next_launch_begin();
   }
   const int slices = slices_of_chunks<Config>(n * HaloPlace<Config>::kOfImage);
-  const long long elements = static_cast<long long>(Config::blocks) * (Config::block_out * Config::block_in);
   const int threads = static_cast<int>(gridDim.x) * Config::threads;
   const int thread = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
 #pragma unroll 1
-  for (long long element = 4ll * thread; element < elements; element += 4ll * threads) {
+  for (long long element = 4ll * thread; element < Sums::kSums; element += 4ll * threads) {
     float sums[4] = {};
 #pragma unroll 8
     for (int slice = 0; slice < slices; ++slice) {
       float values[4];
-      ptx::load_global(sums_of_slice(epilogue, slice) + element, values);
+      ptx::load_global(Sums::of(epilogue, slice) + element, values);
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[v] += values[v];
     }
-    write_values(dw + element, sums, epilogue);
+    if (!Config::has_bias_gradient || element < Sums::kElements) {
+      write_values(dw + element, sums, epilogue);
+    } else {
+      float* const place = epilogue.dbias + (element - Sums::kElements);
+#pragma unroll
+      for (int v = 0; v < 4; ++v) place[v] = scaled_sum(epilogue, sums[v], place + v);
+    }
   }
 }
 

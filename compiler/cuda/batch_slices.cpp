@@ -20,7 +20,10 @@ std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Con
 
 std::int64_t sums_bytes(const Sddmm& gradient, const Config& config, std::int64_t runs, std::int32_t slices) {
   if (slices == 1) return 0;
-  if (adds_slices_after(config)) return 4 * slices * gradient.layout.blocks() * gradient.block_elements();
+  if (adds_slices_after(config))
+    return 4 * slices *
+           (gradient.layout.blocks() * gradient.block_elements() +
+            (gradient.bias_gradient ? gradient.row_features() : 0));
   if (groups_blocks(config))  // of dy, too
     return 4 * runs * slices * config.rows * (std::int64_t{kPieceSide} * kPieceSide + kPieceSide);
   const std::int64_t part =

@@ -431,7 +431,7 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
 std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
   if (groups_blocks(config)) {
     const GroupShape shape = group_shape(gradient, config);
-    const std::int64_t tiles = shape.room_bytes / std::min(shape.out_bytes, shape.in_bytes);
+    const std::int64_t tiles = shape.place_bytes / std::min(shape.out_bytes, shape.in_bytes);
     const std::int64_t pair_numbers = kPairNumbers + (has_taps(config) ? 1 : 0);
     return 4 * (group_bound(gradient, config) * (kGroupNumbers + pair_numbers * config.rows / 2 + tiles + 1) +
                 2 + 4 * 4);

@@ -77,7 +77,7 @@ SddmmGroupedShape sddmm_grouped_shape(const Sddmm& gradient, const Config& confi
   SddmmGroupedShape shape;
   shape.pairs = config.rows / (2 * kMultiplying);
   const GroupShape group = group_shape(gradient, config);
-  shape.place_tiles = static_cast<std::int32_t>(group.room_bytes / group.in_bytes);
+  shape.place_tiles = static_cast<std::int32_t>(group.place_bytes / group.in_bytes);
   shape.run = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
   shape.sums = kPieceSide * kPieceSide / 128 * 2 * shape.pairs;
   shape.static_bytes = kStaticBytes;

@@ -40,10 +40,10 @@ void check_numbers(const Config& config, const GroupShape& group) {
   if (config.tile_out != 0)
     refuse(config, "variant halo shares out a group by itself: tile_out=0 would work");
   if (config.split != 1) refuse(config, "a multiprocessor has one CTA of variant halo: split=1 would work");
-  if (group.out_bytes + group.in_bytes > group.room_bytes)
+  if (group.out_bytes + group.in_bytes > group.place_bytes)
     refuse(config, fmt::format("a tile takes {} bytes with its border, and a stage has {}; fewer stages or a "
                                "smaller tile_n would work",
-                               group.out_bytes + group.in_bytes, group.room_bytes));
+                               group.out_bytes + group.in_bytes, group.place_bytes));
 }
 
 void validate(const Sddmm& gradient, const Target& target) {
@@ -58,7 +58,6 @@ void validate(const Sddmm& gradient, const Target& target) {
                            gradient.in_features(), gradient.out_features()));
   require_halo(!gradient.gates && !gradient.gate_gradient && gradient.derivative == Activation::none,
                "variant halo has neither gates nor a derivative");
-  require_halo(!gradient.bias_gradient, "variant halo does not sum dy for the gradient of a bias");
 }
 
 /// What taps displace, in boxes with a border, and the other operand.
@@ -92,7 +91,8 @@ Instance instantiate(const Sddmm& gradient, const Target&, const Config& config)
   members.number("tile_n", config.tile_n, "positions of a tile");
   members.number("piece_out", shape.group.piece.out, "outputs of a piece");
   members.number("blocks", gradient.layout.blocks(), "of dw");
-  members.number("place_bytes", shape.group.room_bytes, "of a stage");
+  members.number("outputs", gradient.row_features(), "of dw and dy");
+  members.number("place_bytes", shape.group.place_bytes, "of a stage");
   declare_box(members, shape.box);
   members.number("operands", wgmma_operands_of(gradient.dtype), "ptx::WgmmaOperands");
   return instance;
@@ -111,7 +111,7 @@ SddmmHaloShape sddmm_halo_shape(const Sddmm& gradient, const Config& config) {
           .sums = group.piece.out / 2 * pairs,
           .group = group,
           .box = box,
-          .shared_bytes = config.stages * group.room_bytes};
+          .shared_bytes = config.stages * group.place_bytes};
 }
 
 extern const SddmmFamily kSddmmHalo;

@@ -12,8 +12,8 @@
 
 namespace sparsekiln::cuda {
 
-/// Shared memory of barriers, beside the stages.
-inline constexpr std::int64_t kSddmmHaloStaticShared = 1024;
+/// Shared memory of barriers and of sums of dy, beside the stages.
+inline constexpr std::int64_t kSddmmHaloStaticShared = 7168;
 
 /// The numbers of templates/sddmm_halo.cuh that follow from a config. Its tile_n is the positions of a tile,
 /// its rows the pieces of a group at most, and its stages the places of the ring.

@@ -28,9 +28,11 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk = kWarps * (104 + 5.0 * steps * (config.tile_n / shape.columns));
   costs.item = config.rows * kWarps * 1.2 * sums;
   costs.entries = config.rows * kWarps * sums * (6 + value_costs(problem)) * kEntries / config.tile_n;
-  costs.waits = wgmma_waits(problem.by_columns(), config);
-  // While a warpgroup ends its item, the others go on. Fitted to prototypes of two warpgroups, which an H100
-  // ran (bench/measured/h100-2026-11-27.structures.json).
+  costs.waits = wgmma_waits(problem.by_columns(), config,
+                            std::int64_t{shape.stages_x - 1} * config.tile_n * shape.line_bytes);
+  // While a warpgroup ends its item, the others go on. Fitted to prototypes of two warpgroups without
+  // clusters, which an H100 ran (bench/measured/h100-2026-11-27.structures.json): what three gain is an
+  // extrapolation.
   costs.waits.item /= 2 * config.rows;
   costs.waits.launch = 10;
   return costs;

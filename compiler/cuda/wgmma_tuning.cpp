@@ -35,7 +35,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.entries =
       kWarps * shape.sums * (stored + value_costs(problem) / problem.weights()) * kEntries / config.tile_n;
   costs.part = kWarps * (31 + 1.4 * shape.sums);
-  costs.waits = wgmma_waits(problem.by_columns(), config);
+  costs.waits = wgmma_waits(problem.by_columns(), config,
+                            std::int64_t{shape.stages_x - 1} * config.tile_n * shape.line_bytes);
   return costs;
 }
 
@@ -48,13 +49,15 @@ const char* rejection(const Spmm& problem, const Target& target, const Config&) 
 
 // Fitted to the configs of bench/measured/h100-2026-11-27.jsonl, of both directions apart. Every gradient
 // that was measured had its rows split, whose sums cost more than the rest, so that less is known of it.
-Waits wgmma_waits(bool by_columns, const Config& config) {
+Waits wgmma_waits(bool by_columns, const Config& config, std::int64_t ahead) {
   const double clustered = if_it(config.cluster > 1, 1);  // later where both CTAs must have room
   if (by_columns) return {.latency = 0.535 + 0.299 * clustered, .round = 5};
   // The more is under way, the more evenly everything is used.
-  const double ahead = (config.stages - 1) * config.tile_n / 256.0;
-  return {
-      .latency = 0.27 + 0.15 * clustered, .round = 5, .item = 0.18, .overlap_lost = 0.142 + 0.116 / ahead};
+  constexpr double kTile = 256 * 128;  // bytes
+  return {.latency = 0.27 + 0.15 * clustered,
+          .round = 5,
+          .item = 0.18,
+          .overlap_lost = 0.142 + 0.116 * kTile / static_cast<double>(ahead)};
 }
 
 // A GPU may hold fewer clusters of four at a time than it has multiprocessors for: an H100 held 30 where

@@ -102,7 +102,7 @@ TEST_CASE("more clusters of four than the device holds at once take a second rou
     return predict(problem, kHopper, config, 8192, {.clusters_of_four = clusters}).us;
   };
   CHECK(us(33) == us(0));
-  CHECK(us(30) > 1.3 * us(33));
+  CHECK(us(30) > 1.3 * us(33));  // all but the bytes from memory takes twice as long
 }
 
 // As layers of PyTorch ask for it.

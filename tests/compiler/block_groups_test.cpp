@@ -77,7 +77,7 @@ TEST_CASE("every piece of a block is in one group, which reads its tile of dy an
           std::multiset<std::int32_t> summed;
           for (const BlockGroup& group : groups) {
             CHECK(group.pieces.size() <= static_cast<std::size_t>(rows));
-            CHECK(group.bytes(shape) <= shape.room_bytes);
+            CHECK(group.bytes(shape) <= shape.place_bytes);
             CHECK(group.summed <= (bias ? rows : 0));
             CHECK(std::set(group.outs.begin(), group.outs.end()).size() == group.outs.size());
             CHECK(std::set(group.ins.begin(), group.ins.end()).size() == group.ins.size());
@@ -124,7 +124,8 @@ TEST_CASE("every piece of a block is in one group, which reads its tile of dy an
 TEST_CASE(
     "every piece of a convolution is in one group, whose pairs share a row and fit a place with borders") {
   const Layout layout = patterns::random(7, 6, 0.3, 2);
-  for (const char* geometry : {"kernel=3x3 padding=1 input=28x28", "kernel=3x3x2 input=6x9x9"})
+  for (const char* geometry : {"kernel=3x3 padding=1 input=28x28", "kernel=3x3x2 input=6x9x9",
+                               "kernel=3x3 stride=2 padding=1 input=28x28"})
     for (const BlockShape block : {BlockShape{32, 32}, {64, 32}, {96, 64}, {128, 128}})
       for (const auto& [tile_n, stages, rows] : {std::tuple{64, 2, 42}, {112, 3, 24}, {32, 4, 6}}) {
         Problem problem;
@@ -143,7 +144,7 @@ TEST_CASE(
         const std::vector<BlockGroup> groups = make_block_groups(gradient, kH100, config);
         std::set<std::int32_t> seen;
         for (const BlockGroup& group : groups) {
-          CHECK(group.bytes(shape) <= shape.room_bytes);
+          CHECK(group.bytes(shape) <= shape.place_bytes);
           CHECK(group.pairs.size() <= static_cast<std::size_t>(rows / 2));
           for (const BlockGroup::Piece& piece : group.pieces) {
             CHECK(seen.insert(piece.dw).second);
@@ -168,7 +169,10 @@ TEST_CASE(
             const BlockGroup::Piece& first = group.pieces[static_cast<std::size_t>(one)];
             const BlockGroup::Piece& second = group.pieces[static_cast<std::size_t>(other)];
             CHECK(first.out == second.out);
-            CHECK(std::pair(first.in, first.tap) < std::pair(second.in, second.tap));
+            const auto where = [&](const BlockGroup::Piece& piece) {
+              return std::pair(piece.in, shape.displacements[static_cast<std::size_t>(piece.tap)]);
+            };
+            CHECK(where(first) < where(second));
           }
           CHECK(paired == group.pieces.size());
         }

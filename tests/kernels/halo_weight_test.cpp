@@ -100,6 +100,25 @@ TEST_CASE("slices of a convolution's tiles by halo are added, of fewer images fe
   }
 }
 
+TEST_CASE(
+    "the gradient of a convolution's bias by halo sums each row of blocks once, those without blocks, too") {
+  if (!has_halo()) return;
+  const Layout layout = Layout::from_mask(4, 9, std::vector<std::uint8_t>{0, 0, 0, 0, 0, 0, 0, 0, 0,  //
+                                                                          1, 0, 1, 0, 1, 0, 1, 0, 1,  //
+                                                                          0, 0, 0, 0, 0, 0, 0, 0, 0,  //
+                                                                          1, 1, 1, 1, 1, 1, 1, 1, 1});
+  for (const BlockShape block : {BlockShape{32, 32}, BlockShape{64, 64}, BlockShape{128, 32}})
+    for (const std::int64_t n : {0, 1, 9}) {
+      CAPTURE(n);
+      Options options = asked(kPlain, block, n, "tile_n=32 stages=2 rows=6", 16);
+      options.bias_gradient = true;
+      for (const bool scales : {false, true}) {
+        options.epilogue.scale = scales;
+        CHECK(failure(layout, options, {.n = n}, Inputs::random) == "");
+      }
+    }
+}
+
 TEST_CASE("a gradient of a convolution's weight by halo is right whatever its tiles have of an image") {
   if (!has_halo()) return;
   const Layout layout = patterns::random(4, 3, 0.4, 3);
@@ -160,6 +179,7 @@ Drawn draw(std::uint64_t seed) {
   options.dtype = any(random, std::array{DType::f16, DType::bf16});
   options.out_dtype = any(random, std::array{options.dtype, options.dtype, DType::f32});
   options.epilogue.scale = random() % 2 == 0;
+  options.bias_gradient = !options.convolution.transposed && random() % 2 == 0;
   options.overlap_launches = random() % 4 == 0;
   options.config->tile_n = any(random, std::array{16, 32, 64, 96, 112, 128, 256});
   options.config->stages = 2 + static_cast<std::int32_t>(random() % 4);

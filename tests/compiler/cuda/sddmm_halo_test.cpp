@@ -64,7 +64,6 @@ TEST_CASE("gradients of the weight that halo does not compute are refused, and m
   refused([](Problem& problem) { problem.block = {16, 32}; }, "multiples of 32, not 16x32");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
   refused([](Problem& problem) { problem.gates = true; }, "neither gates nor a derivative");
-  refused([](Problem& problem) { problem.bias_gradient = true; }, "does not sum dy");
   refused([](Problem& problem) { problem.cut_out_features = problem.out_features() - 3; }, "whole blocks");
   refused(
       [](Problem& problem) {
@@ -106,7 +105,7 @@ TEST_CASE("a place of halo's gradient of the weight has room for tiles of dy, an
   CHECK(narrow.sums == 112);
   CHECK(narrow.group.out_bytes == 64 * 64);
   CHECK(narrow.group.in_bytes == 7 * 1024);  // 10 x 10 lines of 64 bytes
-  CHECK(narrow.group.room_bytes == 73 * 1024);
+  CHECK(narrow.group.place_bytes == 73 * 1024);
   CHECK(narrow.shared_bytes == 3 * 73 * 1024);
   const SddmmHaloShape wide = sddmm_halo_shape(Sddmm(gradient_problem({128, 64})), config_of(112, 2, 18));
   CHECK(wide.group.piece == BlockShape{64, 32});
