@@ -236,21 +236,24 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
 
 std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n,
                         Cache& cache, PartialSums& sums) {
-  if (config.variant == Variant::halo)
-    throw Error(ErrorKind::invalid_argument,
-                "gradients of the weight by variant halo, whose tiles are rectangles; --config 'mma …' would "
-                "work");
   const auto schedule = std::make_shared<const BlockRuns>(make_block_runs(gradient, target, config));
   const auto layout = std::make_shared<const Layout>(gradient.layout);
   const auto bytes = static_cast<std::int64_t>(size_of(gradient.dtype));
   const std::int64_t rows = gradient.dy_rows(n);
-  const std::int64_t chunks = (rows + config.tile_n - 1) / config.tile_n;
+  const std::int64_t rows_of_x = gradient.x_rows(n);
+  const std::int64_t chunks = (gradient.tiled_rows(n, config) + config.tile_n - 1) / config.tile_n;
   const std::int64_t of_dy = gradient.block.out * bytes;
   const std::int64_t slices = cuda::batch_slices(gradient, target, config, schedule->items());
-  const bool grouped = config.variant == Variant::grouped;
+  const bool grouped = groups_blocks(config);
+  const GroupShape group = grouped ? group_shape(gradient, config) : GroupShape();
+  // Of a chunk: tiles of positions are not the same ones in order, but as many. What neighbours read of x as
+  // well, beyond their border, is in L2 then.
+  const auto share = [=](std::int64_t all, std::int64_t chunk) {
+    return all * (chunk + 1) / chunks - all * chunk / chunks;
+  };
   const auto x = std::make_shared<const RowsOfX>(gradient, false);
   const std::int64_t of_part = std::int64_t{4} * config.rows *
-                               (grouped ? std::int64_t{kPieceSide} * kPieceSide : gradient.block_elements());
+                               (grouped ? std::int64_t{group.piece.out} * group.piece.in : gradient.block_elements());
   cache.write_past(gradient.layout.blocks() * gradient.block_elements() *
                    static_cast<std::int64_t>(size_of(gradient.out_dtype)));
   std::deque<Cta> ctas;
@@ -264,11 +267,11 @@ std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Confi
           if (at == groups.size()) return false;
           const BlockGroup& now = groups[at];
           if (chunk < end) {
-            const std::int64_t count = std::min<std::int64_t>(config.tile_n, rows - chunk * config.tile_n);
             for (const std::int32_t tile : now.outs)
-              through.read(piece(kDy, chunk, tile), count * kPieceSide * bytes);
+              through.read(piece(kDy, chunk, tile), share(rows, chunk) * group.piece.out * bytes);
             for (const std::int32_t tile : now.ins)
-              through.read(piece(kX, chunk, tile), count * kPieceSide * bytes);
+              through.read(piece(kX, chunk, tile / group.depths),
+                           share(rows_of_x, chunk) * group.piece.in * bytes);
             ++chunk;
           }
           if (chunk == end) {
