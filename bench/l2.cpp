@@ -234,26 +234,39 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
   return ctas;
 }
 
+/// Rows of what taps displace that some tap reads: strides may leave some out.
+std::int64_t rows_read(const Sddmm& gradient, std::int64_t n) {
+  if (!gradient.correlation) return gradient.x_rows(n);
+  const Correlation& lattice = *gradient.correlation;
+  const Convolution::Extents& step = lattice.in_step;
+  const auto phases = static_cast<std::int64_t>(lattice.phases.size());
+  return n * (phases == std::int64_t{step[0]} * step[1] * step[2] ? lattice.input_positions()
+                                                                  : phases * lattice.image_lattice_points());
+}
+
 std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Config& config, std::int64_t n,
                         Cache& cache, PartialSums& sums) {
   const auto schedule = std::make_shared<const BlockRuns>(make_block_runs(gradient, target, config));
   const auto layout = std::make_shared<const Layout>(gradient.layout);
   const auto bytes = static_cast<std::int64_t>(size_of(gradient.dtype));
   const std::int64_t rows = gradient.dy_rows(n);
-  const std::int64_t rows_of_x = gradient.x_rows(n);
+  const std::int64_t displaced = rows_read(gradient, n);  // of x, or of dy where they are exchanged
+  const std::int64_t others =
+      gradient.correlation ? n * gradient.correlation->output_positions() : gradient.dy_rows(n);
   const std::int64_t chunks = (gradient.tiled_rows(n, config) + config.tile_n - 1) / config.tile_n;
   const std::int64_t of_dy = gradient.block.out * bytes;
   const std::int64_t slices = cuda::batch_slices(gradient, target, config, schedule->items());
   const bool grouped = groups_blocks(config);
   const GroupShape group = grouped ? group_shape(gradient, config) : GroupShape();
-  // Of a chunk: tiles of positions are not the same ones in order, but as many. What neighbours read of x as
-  // well, beyond their border, is in L2 then.
+  // A chunk's share of rows. Tiles of positions are others than those in their order, but as many; what a
+  // neighbour reads as well of x, beyond its border, is in L2 then.
   const auto share = [=](std::int64_t all, std::int64_t chunk) {
     return all * (chunk + 1) / chunks - all * chunk / chunks;
   };
   const auto x = std::make_shared<const RowsOfX>(gradient, false);
-  const std::int64_t of_part = std::int64_t{4} * config.rows *
-                               (grouped ? std::int64_t{group.piece.out} * group.piece.in : gradient.block_elements());
+  const std::int64_t of_part =
+      std::int64_t{4} * config.rows *
+      (grouped ? std::int64_t{group.piece.out} * group.piece.in : gradient.block_elements());
   cache.write_past(gradient.layout.blocks() * gradient.block_elements() *
                    static_cast<std::int64_t>(size_of(gradient.out_dtype)));
   std::deque<Cta> ctas;
@@ -268,10 +281,10 @@ std::deque<Cta> ctas_of(const Sddmm& gradient, const Target& target, const Confi
           const BlockGroup& now = groups[at];
           if (chunk < end) {
             for (const std::int32_t tile : now.outs)
-              through.read(piece(kDy, chunk, tile), share(rows, chunk) * group.piece.out * bytes);
+              through.read(piece(kDy, chunk, tile), share(others, chunk) * group.piece.out * bytes);
             for (const std::int32_t tile : now.ins)
               through.read(piece(kX, chunk, tile / group.depths),
-                           share(rows_of_x, chunk) * group.piece.in * bytes);
+                           share(displaced, chunk) * group.piece.in * bytes);
             ++chunk;
           }
           if (chunk == end) {
