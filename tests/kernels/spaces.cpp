@@ -242,7 +242,10 @@ Space halo_space(const Target& target) {
   space.block_out = {32, 64, 128};
   space.block_in = {32, 64, 128};
   space.batches.resize(3);
-  space.epilogues = all_epilogues();
+  space.epilogues = {{},
+                     {.bias = true, .activation = Activation::gelu},
+                     {.residual = true},
+                     {.scale = true, .bias = true, .activation = Activation::relu, .residual = true}};
   std::erase_if(space.types, [](const auto& type) { return type.dtype == DType::f32; });
   space.tile_n = {64, 112, 224, 256};
   space.stages = {2, 3, 4};
