@@ -390,7 +390,7 @@ std::string shrunk(Row row, std::string failure, std::size_t number) {
 }  // namespace
 
 TEST_CASE("random convolutions are what their definition says" * doctest::test_suite("tables")) {
-  const std::size_t all = Suite::current().emulated() && !Suite::full() ? 100 : 300;  // others each day
+  const std::size_t all = Suite::current().emulated() && !Suite::full() ? 70 : 300;  // others each day
   const std::size_t trials = all / Suite::current().every();
   const std::uint64_t first = Suite::seed_of_today() * 1000;
   std::vector<sparsekiln::test::Part> parts;
