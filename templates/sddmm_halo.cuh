@@ -300,9 +300,19 @@ __device__ __forceinline__ void multiply_pieces(const HaloPairRing<Config>& ring
                                                 const SddmmEpilogue<Config>& epilogue) {
   using Pairs = HaloPairs<Config>;
   enum : unsigned { kNothing = 1 };  // the address of no barrier
-  const int first = (group * HaloPairWarps::kCount + warpgroup) * Pairs::kPairs;
-  Pairs pairs(ring, table, first, table.group(group).of_dy);
+  const PieceGroup of = table.group(group);
   const bool arrives = threadIdx.x % 32 == 0;
+  if (Config::has_bias_gradient && of.tiles == of.of_dy) {  // of rows without blocks: dy is only summed
+#pragma unroll 1
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      at.advance();
+      ptx::wait_for_phase(ring.barriers.full(at.place), at.parity);
+      if (arrives) ptx::arrive(ring.barriers.empty(at.place));
+    }
+    return;
+  }
+  const int first = (group * HaloPairWarps::kCount + warpgroup) * Pairs::kPairs;
+  Pairs pairs(ring, table, first, of.of_dy);
   unsigned read = kNothing;  // where to say that what the queued products read is free
 #pragma unroll 1
   for (int chunk = 0; chunk < chunks; ++chunk) {
