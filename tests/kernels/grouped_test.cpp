@@ -13,9 +13,9 @@
 
 #include "compiler/build.h"
 #include "compiler/toolchain.h"
-#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
+#include "tests/kernels/two_launches.h"
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -38,39 +38,15 @@ Options asked(BlockShape block, Batch batch, const char* numbers, std::int32_t w
   return options;
 }
 
-/// The first failure of two launches: the second finds counters as the first one left them. Both are to give
-/// the same bits.
-std::string failure(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape,
-                    Inputs inputs) {
-  const auto launch = make_test_launch(problem, shape, inputs, 5);
-  std::vector<std::byte> first;
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::string seed = Suite::current().take_seed(i);
-    const auto operands = launch->place(kernel, Suite::current().device());
-    operands->launch(kernel);
-    Suite::current().device()->synchronize();
-    std::vector<std::byte> image;
-    const CheckResult result = operands->judge(kernel.binary().plan, &image);
-    if (!result.ok) return fmt::format("{} {}", result.first_failure, seed);
-    if (i == 1 && image != first) return fmt::format("other bits than before {}", seed);
-    first = image;
-  }
-  return "";
-}
-std::string failure(const Layout& layout, const Options& options, const TestLaunchShape& shape,
-                    Inputs inputs = Inputs::small_integers) {
-  return failure(compile(layout, options), make_problem(layout, options), shape, inputs);
-}
-
 }  // namespace
 
 TEST_CASE("a CTA of variant grouped goes on with its stages from one group to the next") {
   if (!has_grouped()) return;
   const Layout layout = patterns::random(9, 7, 0.6, 3);  // 38 blocks for three CTAs
   for (const char* numbers : {"stages=3 rows=12", "stages=4 rows=6", "stages=6 rows=12"})
-    CHECK(failure(layout, asked({64, 64}, 150, numbers), {.n = 150, .pairs = 3}).empty());
-  CHECK(failure(layout, asked({64, 128}, 70, "stages=4 rows=12"), {.n = 70, .pairs = 8}).empty());
-  CHECK(failure(layout, asked({128, 128}, 65, "stages=5 rows=12", 1), {.n = 65, .pairs = 2}).empty());
+    CHECK(failure_of_two(layout, asked({64, 64}, 150, numbers), {.n = 150, .pairs = 3}).empty());
+  CHECK(failure_of_two(layout, asked({64, 128}, 70, "stages=4 rows=12"), {.n = 70, .pairs = 8}).empty());
+  CHECK(failure_of_two(layout, asked({128, 128}, 65, "stages=5 rows=12", 1), {.n = 65, .pairs = 2}).empty());
 }
 
 TEST_CASE("slices of the batch of variant grouped are combined, of smaller batches fewer") {
@@ -89,17 +65,19 @@ TEST_CASE("slices of the batch of variant grouped are combined, of smaller batch
                                options.target);
     CHECK(kernel.workspace_bytes(1100) > 0);
     for (const std::int64_t n : {1100, 800, 300, 31})
-      CHECK(failure(kernel, problem, {.n = n, .pairs = 2}, Inputs::random).empty());
+      CHECK(failure_of_two(kernel, problem, {.n = n, .pairs = 2}, Inputs::random).empty());
   }
 }
 
 TEST_CASE("variant grouped sums fewer blocks than there are CTAs, and writes zeros without batch rows") {
   if (!has_grouped()) return;
   const Layout one = patterns::random(1, 1, 1, 1);
-  CHECK(failure(one, asked({64, 64}, 40, "stages=4 rows=12", 8), {.n = 40}).empty());
-  CHECK(failure(patterns::random(5, 9, 0.1, 2), asked({128, 64}, 33, "stages=3 rows=6", 132), {.n = 33})
+  CHECK(failure_of_two(one, asked({64, 64}, 40, "stages=4 rows=12", 8), {.n = 40}).empty());
+  CHECK(
+      failure_of_two(patterns::random(5, 9, 0.1, 2), asked({128, 64}, 33, "stages=3 rows=6", 132), {.n = 33})
+          .empty());
+  CHECK(failure_of_two(patterns::random(3, 7, 0.6, 3), asked({64, 64}, 0, "stages=4 rows=12"), {.n = 0})
             .empty());
-  CHECK(failure(patterns::random(3, 7, 0.6, 3), asked({64, 64}, 0, "stages=4 rows=12"), {.n = 0}).empty());
 }
 
 TEST_CASE("variant grouped has the gradient of the bias, of block rows without blocks too") {
@@ -111,10 +89,11 @@ TEST_CASE("variant grouped has the gradient of the bias, of block rows without b
     Options options = asked(block, 150, "stages=4 rows=12", 2);
     options.bias_gradient = true;
     options.epilogue.scale = true;
-    CHECK(failure(layout, options, {.n = 150, .pairs = 2}).empty());
+    CHECK(failure_of_two(layout, options, {.n = 150, .pairs = 2}).empty());
     options.overlap_launches = true;
     options.out_dtype = DType::f32;
-    CHECK(failure(layout, options, {.n = 150, .padding = 16, .pairs = 2, .accumulates = false}).empty());
+    CHECK(
+        failure_of_two(layout, options, {.n = 150, .padding = 16, .pairs = 2, .accumulates = false}).empty());
   }
 }
 
@@ -151,8 +130,8 @@ TEST_CASE("random gradients of the weight are computed right by random configs o
                      layout.blocks(), rows, cols, to_string(block), n, shape.pairs,
                      to_string(*options.config)),
          layout, options, [layout, options, shape] {
-           const std::string integers = failure(layout, options, shape);
-           return integers.empty() ? failure(layout, options, shape, Inputs::random) : integers;
+           const std::string integers = failure_of_two(layout, options, shape);
+           return integers.empty() ? failure_of_two(layout, options, shape, Inputs::random) : integers;
          }});
   }
   run_table(parts);

@@ -15,9 +15,9 @@
 #include "compiler/build.h"
 #include "compiler/sddmm.h"
 #include "compiler/toolchain.h"
-#include "runtime/test_launch.h"
 #include "tests/kernels/suite.h"
 #include "tests/kernels/table.h"
+#include "tests/kernels/two_launches.h"
 
 using namespace sparsekiln;
 using namespace sparsekiln::test;
@@ -42,29 +42,6 @@ Options asked(const char* geometry, BlockShape block, Batch batch, const std::st
   return options;
 }
 
-/// The first failure of two launches, which are to give the same bits; empty where they are right.
-std::string failure(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape,
-                    Inputs inputs) {
-  const auto launch = make_test_launch(problem, shape, inputs, 5);
-  std::vector<std::byte> first;
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::string seed = Suite::current().take_seed(i);
-    const auto operands = launch->place(kernel, Suite::current().device());
-    operands->launch(kernel);
-    Suite::current().device()->synchronize();
-    std::vector<std::byte> image;
-    const CheckResult result = operands->judge(kernel.binary().plan, &image);
-    if (!result.ok) return fmt::format("{} {}", result.first_failure, seed);
-    if (i == 1 && image != first) return fmt::format("other bits than before {}", seed);
-    first = image;
-  }
-  return "";
-}
-std::string failure(const Layout& layout, const Options& options, const TestLaunchShape& shape,
-                    Inputs inputs = Inputs::small_integers) {
-  return failure(compile(layout, options), make_problem(layout, options), shape, inputs);
-}
-
 constexpr const char* kPlain = "kernel=3x3 padding=1 input=10x9";
 
 }  // namespace
@@ -73,11 +50,11 @@ TEST_CASE("a gradient of a convolution's weight by halo goes on with its stages 
   if (!has_halo()) return;
   const Layout layout = patterns::random(5, 4, 0.5, 3);  // 90 pieces for three CTAs
   for (const char* numbers : {"tile_n=64 stages=2 rows=12", "tile_n=32 stages=3 rows=18"})
-    CHECK(failure(layout, asked(kPlain, {32, 32}, 2, numbers), {.n = 2}) == "");
-  CHECK(failure(layout, asked(kPlain, {64, 32}, 1, "tile_n=112 stages=2 rows=6"), {.n = 1}) == "");
-  CHECK(failure(layout,
-                asked("kernel=3x3x3 padding=1 input=2x5x9", {32, 64}, 1, "tile_n=48 stages=2 rows=24", 1),
-                {.n = 1}) == "");
+    CHECK(failure_of_two(layout, asked(kPlain, {32, 32}, 2, numbers), {.n = 2}) == "");
+  CHECK(failure_of_two(layout, asked(kPlain, {64, 32}, 1, "tile_n=112 stages=2 rows=6"), {.n = 1}) == "");
+  CHECK(failure_of_two(
+            layout, asked("kernel=3x3x3 padding=1 input=2x5x9", {32, 64}, 1, "tile_n=48 stages=2 rows=24", 1),
+            {.n = 1}) == "");
 }
 
 TEST_CASE("slices of a convolution's tiles by halo are added, of fewer images fewer") {
@@ -96,7 +73,7 @@ TEST_CASE("slices of a convolution's tiles by halo are added, of fewer images fe
                                options.target);
     CHECK(kernel.workspace_bytes(20) > 0);
     for (const std::int64_t n : {20, 11, 2, 1, 0})
-      CHECK(failure(kernel, problem, {.n = n}, Inputs::random) == "");
+      CHECK(failure_of_two(kernel, problem, {.n = n}, Inputs::random) == "");
   }
 }
 
@@ -117,7 +94,7 @@ TEST_CASE(
         options.bias_gradient = true;
         for (const bool scales : {false, true}) {
           options.epilogue.scale = scales;
-          CHECK(failure(layout, options, {.n = n}, Inputs::random) == "");
+          CHECK(failure_of_two(layout, options, {.n = n}, Inputs::random) == "");
         }
       }
 }
@@ -136,7 +113,8 @@ TEST_CASE("a gradient of a convolution's weight by halo is right whatever its ti
         "kernel=2x3x3 stride=2 padding=1 input=3x4x9"}) {
     CAPTURE(geometry);
     for (const std::int64_t n : {0, 1, 3})
-      CHECK(failure(layout, asked(geometry, {32, 32}, n, "tile_n=96 stages=2 rows=30"), {.n = n}) == "");
+      CHECK(failure_of_two(layout, asked(geometry, {32, 32}, n, "tile_n=96 stages=2 rows=30"), {.n = n}) ==
+            "");
   }
 }
 
@@ -232,8 +210,8 @@ TEST_CASE("random gradients of convolutions' weights are computed right by rando
                      to_string(options.block), drawn.shape.n, drawn.shape.padding,
                      to_string(*options.config)),
          drawn.layout, options, [drawn] {
-           const std::string integers = failure(drawn.layout, drawn.options, drawn.shape);
-           return integers.empty() ? failure(drawn.layout, drawn.options, drawn.shape, Inputs::random)
+           const std::string integers = failure_of_two(drawn.layout, drawn.options, drawn.shape);
+           return integers.empty() ? failure_of_two(drawn.layout, drawn.options, drawn.shape, Inputs::random)
                                    : integers;
          }});
   }
