@@ -10,7 +10,7 @@
 namespace sparsekiln::test {
 
 std::string failure_of_two(const Kernel& kernel, const Problem& problem, const TestLaunchShape& shape,
-                    Inputs inputs) {
+                           Inputs inputs) {
   const auto launch = make_test_launch(problem, shape, inputs, 5);
   std::vector<std::byte> first;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -27,7 +27,7 @@ std::string failure_of_two(const Kernel& kernel, const Problem& problem, const T
   return "";
 }
 std::string failure_of_two(const Layout& layout, const Options& options, const TestLaunchShape& shape,
-                    Inputs inputs) {
+                           Inputs inputs) {
   return failure_of_two(compile(layout, options), make_problem(layout, options), shape, inputs);
 }
 
