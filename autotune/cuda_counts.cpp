@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -92,15 +93,16 @@ double expected_longest_first(const Steps& steps, double workers) {
 }
 
 /// `rows`: null where these are not the clusters, or are not known. `saves`: Config::split_saves.
-Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std::int64_t saves) {
+Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std::int64_t saves,
+                 std::int64_t rounds) {
   Shares shares;
   if (steps.cost() == 0) return shares;
   shares.workers = useful_workers(steps, workers);
   const auto of_workers = static_cast<double>(shares.workers);
   const double mean = steps.cost() / of_workers;
   const double most = std::max(kBalanced / 100.0, 1 + static_cast<double>(saves) / mean + 1e-9);
-  shares.largest =
-      rows == nullptr ? expected_longest_first(steps, of_workers) : rows->largest(shares.workers, most);
+  shares.largest = rows == nullptr ? expected_longest_first(steps, of_workers)
+                                   : rows->largest(shares.workers, rounds, most);
   if (shares.largest <= most) return shares;
   shares.largest = std::ceil(mean) / mean;
   // A boundary falls between two clusters as often as one step in so many is a cluster's first.
@@ -160,45 +162,47 @@ RowShares::RowShares(const Layout& layout) : layout_(layout) {
   longest_ = *longest;
 }
 
-double RowShares::largest(std::int64_t workers, double most) {
+double RowShares::largest(std::int64_t workers, std::int64_t rounds, double most) {
   const auto [found, is_new] = orders_.try_emplace(workers);
   Orders& orders = found->second;
   if (is_new) {  // one worker has the longest row, and one as many rows as the mean, rounded up
     const std::int64_t least = std::max(longest_, quotient_up(rows_of(begins_), workers) * shortest_);
     orders.least = static_cast<double>(least * workers) / static_cast<double>(total_);
   }
-  if (orders.least > most) return orders.least;
+  if (rounds == 1 && orders.least > most) return orders.least;
+  const auto of_mean = [&](const std::vector<std::int64_t>& costs, std::int64_t after) {
+    return static_cast<double>(most_after_rounds(costs, after) * workers) /
+           static_cast<double>(total_ * after);
+  };
   if (!orders.contiguous) orders.contiguous = contiguous(workers);
-  if (*orders.contiguous <= kBalanced / 100.0) return *orders.contiguous;
+  if (of_mean(*orders.contiguous, 1) <= kBalanced / 100.0) return of_mean(*orders.contiguous, rounds);
   if (!orders.any) orders.any = in_any_order(workers);
-  return *orders.any;
+  return of_mean(*orders.any, rounds);
 }
 
 /// A row is its worker's in whose share of the steps its middle lies.
-double RowShares::contiguous(std::int64_t workers) const {
+std::vector<std::int64_t> RowShares::contiguous(std::int64_t workers) const {
+  std::vector<std::int64_t> costs(static_cast<std::size_t>(workers), 0);
   std::int64_t done = 0;
   std::int64_t worker = 0;
-  std::int64_t share = 0;
-  std::int64_t largest = 0;
   for (std::int32_t row = 0; row < rows_of(begins_); ++row) {
     const std::int64_t cost = cost_of(begins_, row);
-    for (; worker + 1 < workers && (2 * done + cost) * workers >= 2 * total_ * (worker + 1); ++worker)
-      share = 0;
-    share += cost;
-    largest = std::max(largest, share);
+    while (worker + 1 < workers && (2 * done + cost) * workers >= 2 * total_ * (worker + 1)) ++worker;
+    costs[static_cast<std::size_t>(worker)] += cost;
     done += cost;
   }
-  return static_cast<double>(largest * workers) / static_cast<double>(total_);
+  std::sort(costs.begin(), costs.end(), std::greater<>{});
+  return costs;
 }
 
-double RowShares::in_any_order(std::int64_t workers) const {
-  std::int64_t largest = 0;
+std::vector<std::int64_t> RowShares::in_any_order(std::int64_t workers) const {
+  std::vector<std::int64_t> costs;
   for (const auto& rows : even_shares(costs_, static_cast<std::int32_t>(workers)))
-    largest = std::max(largest, std::accumulate(rows.begin(), rows.end(), std::int64_t{0},
-                                                [&](std::int64_t sum, std::int32_t row) {
-                                                  return sum + costs_[static_cast<std::size_t>(row)];
-                                                }));
-  return static_cast<double>(largest * workers) / static_cast<double>(total_);
+    costs.push_back(std::accumulate(
+        rows.begin(), rows.end(), std::int64_t{0},
+        [&](std::int64_t sum, std::int32_t row) { return sum + costs_[static_cast<std::size_t>(row)]; }));
+  std::sort(costs.begin(), costs.end(), std::greater<>{});
+  return costs;
 }
 
 const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk) {
@@ -245,6 +249,7 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
 
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
                                    ChunkShape chunk, std::int64_t n) {
+  const std::int64_t rounds = rounds_of(problem, config, n);
   const std::array key{config.rows,
                        config.merge,
                        config.cluster_rows,
@@ -255,13 +260,14 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
                        chunk.weights,
                        chunk.shares,
                        chunk.columns,
-                       std::int32_t{searches_clusters(config)}};
+                       std::int32_t{searches_clusters(config)},
+                       static_cast<std::int32_t>(rounds)};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
   const Listed& of_clusters = listed(problem, config);
   const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
   ChunkShape of_one_column = chunk;  // it has no steps, whose loads are counted below
   of_one_column.columns = 1;
-  Counts counts = counts_of(shared, of_one_column);
+  Counts counts = counts_of(shared, of_one_column, rounds);
   counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   std::int64_t again = 0;
@@ -284,7 +290,7 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
   return schedules_.emplace(key, counts).first->second;
 }
 
-Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
+Counts counts_of(const Schedule& schedule, ChunkShape chunk, std::int64_t rounds) {
   const ScheduleFigures found = figures(schedule);
   Counts counts;
   counts.workers = std::max(schedule.workers(), 1);
@@ -299,7 +305,11 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk) {
   counts.team_loads = chunk.columns == 1 ? found.team_loads : counts.loads;
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
-  counts.largest = found.balance();
+  std::vector<std::int64_t> costs;
+  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) costs.push_back(schedule.cost(worker));
+  if (found.mean_cost > 0)
+    counts.largest = static_cast<double>(most_after_rounds(costs, rounds)) /
+                     (found.mean_cost * static_cast<double>(rounds));
   return counts;
 }
 
@@ -312,7 +322,8 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   const std::int64_t workers = most_workers(problem, target, config, n);
   const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
-  const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, steps_worth_a_cut(config));
+  const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, steps_worth_a_cut(config),
+                                  rounds_of(problem, config, n));
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);

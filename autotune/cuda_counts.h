@@ -29,9 +29,10 @@ struct Counts {
   std::int64_t team_loads = 0;  ///< of these, those that all workers of a team get
   std::int64_t partials = 0;    ///< parts of split clusters
   std::int64_t counters = 0;    ///< split clusters
-  double largest = 1;           ///< steps of the worker that has most, of the mean
+  double largest = 1;           ///< steps of the CTA that has most after all rounds, of the mean
 };
-[[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk);
+/// For a batch that is computed in so many rounds of batch tiles.
+[[nodiscard]] Counts counts_of(const Schedule& schedule, ChunkShape chunk, std::int64_t rounds);
 
 /// Blocks of a layout whose schedules are made to price configs: of larger ones statistics are accurate
 /// enough, and schedules take too long.
@@ -48,9 +49,9 @@ class RowShares {
   [[nodiscard]] bool known() const { return !begins_.empty(); }
   /// Whether rows are known, and a schedule is quickly made.
   [[nodiscard]] bool are_scheduled() const { return known() && layout_.blocks() <= kMostScheduled; }
-  /// The largest share of the mean, in the first order that make_schedule would take: where it is above
-  /// `most`, rows are split.
-  [[nodiscard]] double largest(std::int64_t workers, double most);
+  /// What a CTA has at most after so many rounds, of the mean, in the first order that make_schedule would
+  /// take: where it is above `most`, rows are split.
+  [[nodiscard]] double largest(std::int64_t workers, std::int64_t rounds, double most);
 
   /// What becomes of the rows where so many workers get equal shares of them.
   struct Parts {
@@ -67,9 +68,10 @@ class RowShares {
 
  private:
   struct Orders {
-    double least = 0;  ///< in any order
-    std::optional<double> contiguous;
-    std::optional<double> any;
+    double least = 0;  ///< of a worker, in any order, of the mean
+    /// What workers have, most first.
+    std::optional<std::vector<std::int64_t>> contiguous;
+    std::optional<std::vector<std::int64_t>> any;
   };
   /// Clusters before they are shared out.
   struct Listed {
@@ -80,8 +82,8 @@ class RowShares {
     ScheduleFigures figures;           ///< of the steps
   };
   [[nodiscard]] const Listed& listed(const Spmm& problem, const Config& config);
-  [[nodiscard]] double contiguous(std::int64_t workers) const;
-  [[nodiscard]] double in_any_order(std::int64_t workers) const;
+  [[nodiscard]] std::vector<std::int64_t> contiguous(std::int64_t workers) const;
+  [[nodiscard]] std::vector<std::int64_t> in_any_order(std::int64_t workers) const;
 
   Layout layout_;
   std::span<const std::int32_t> begins_;
@@ -92,7 +94,7 @@ class RowShares {
   std::map<std::int64_t, Orders> orders_;                     ///< by workers
   std::map<std::array<std::int64_t, 5>, Parts> splits_;       ///< by workers and the numbers of a chunk
   std::map<std::array<std::int32_t, 4>, Listed> lists_;       ///< by what list_steps follows from
-  std::map<std::array<std::int32_t, 11>, Counts> schedules_;  ///< by the numbers that a schedule follows from
+  std::map<std::array<std::int32_t, 12>, Counts> schedules_;  ///< by the numbers that a schedule follows from
 };
 
 /// What make_schedule would give for a batch of n. It is made where CTAs share x, and where rows of a small

@@ -28,6 +28,10 @@ constexpr std::int64_t kLeastInFlight = 4;
 /// Rows may also be split only where that saves so many times as many steps.
 constexpr std::int32_t kRarely = 4;
 
+/// The share of a range's time that another number of tiles at once must take at most: with the same number,
+/// ranges have one kernel.
+constexpr double kWorthAKernel = 0.98;
+
 /// Workers of a batch tile that are tried where CTAs go from tile to tile.
 constexpr std::int32_t kMostWorkersOfTile = 8;
 
@@ -90,8 +94,9 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
     const double expected = other.cluster == config.cluster
                                 ? us(other, work_of(other))
                                 : predict(problem, target, other, n, figures, rows).us;
-    if (expected < least) best = other;
-    least = std::min(least, expected);
+    if (expected >= (of_range ? kWorthAKernel : 1) * least) continue;
+    best = other;
+    least = expected;
   }
   return best;
 }

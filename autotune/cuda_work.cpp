@@ -379,7 +379,7 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
 Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
              std::int64_t n) {
   const LoopCosts costs = loop_costs(problem, target, config);
-  return work(problem, config, costs, counts_of(schedule, costs.shape), n);
+  return work(problem, config, costs, counts_of(schedule, costs.shape, rounds_of(problem, config, n)), n);
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {

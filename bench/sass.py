@@ -10,7 +10,7 @@ For sm_90 also kernels of wgmma: how many products are queued together, what ins
 them, and what ptxas said of them (C75xx: it waits for products that the kernel wants to be asynchronous).
 
 nvdisasm is needed: of a CUDA toolkit, of PyPI's triton in the Python that runs this, or given with --nvdisasm. Exit status:
-0 success, 1 a kernel spills, or instructions lie between the products of wgmma, or ptxas waits for them, 2 nvdisasm is missing.
+0 success, 1 a kernel spills, or instructions lie between the products of wgmma where none should, or ptxas waits for them, 2 nvdisasm is missing.
 With --write it puts its tables between the marks of that document.
 """
 

@@ -87,4 +87,11 @@ Shares even_shares(std::span<const std::int64_t> costs, std::int32_t workers) {
   return shares;
 }
 
+std::int64_t most_after_rounds(std::span<const std::int64_t> costs, std::int64_t rounds) {
+  std::int64_t most = 0;
+  for (std::size_t cta = 0; cta < costs.size(); ++cta)
+    most = std::max(most, (rounds + 1) / 2 * costs[cta] + rounds / 2 * costs[costs.size() - 1 - cta]);
+  return most;
+}
+
 }  // namespace sparsekiln

@@ -14,4 +14,9 @@ namespace sparsekiln {
 [[nodiscard]] std::vector<std::vector<std::int32_t>> even_shares(std::span<const std::int64_t> costs,
                                                                  std::int32_t workers);
 
+/// What a CTA has at most after so many rounds, in each of which it does what one worker has. CTAs change
+/// places in every other round, the first with the last: that which does what worker w has does then what
+/// worker W - 1 - w has. `costs`: of the W workers, most first.
+[[nodiscard]] std::int64_t most_after_rounds(std::span<const std::int64_t> costs, std::int64_t rounds);
+
 }  // namespace sparsekiln

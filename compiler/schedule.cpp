@@ -44,14 +44,21 @@ class Lengths {
 
 std::int64_t cost_of(const Stretch& stretch) { return std::max(stretch.end - stretch.begin, 1); }
 
-std::int64_t largest(const Shares& shares) {
-  std::int64_t result = 0;
-  for (const auto& share : shares) {
-    std::int64_t cost = 0;
-    for (const Stretch& stretch : share) cost += cost_of(stretch);
-    result = std::max(result, cost);
-  }
-  return result;
+std::int64_t cost_of(const std::vector<Stretch>& share) {
+  return std::accumulate(share.begin(), share.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Stretch& stretch) { return sum + cost_of(stretch); });
+}
+
+void put_most_first(Shares& shares) {
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const auto& a, const auto& b) { return cost_of(a) > cost_of(b); });
+}
+
+/// What a CTA has at most after so many rounds of shares, most first.
+std::int64_t most_after_rounds(const Shares& shares, std::int64_t rounds) {
+  std::vector<std::int64_t> costs;
+  for (const auto& share : shares) costs.push_back(cost_of(share));
+  return sparsekiln::most_after_rounds(costs, rounds);
 }
 
 /// Whole clusters in order: a worker's share ends at the boundary nearest to its multiple of the mean.
@@ -103,22 +110,23 @@ Shares split_evenly(const Lengths& lengths, std::int32_t workers) {
   return shares;
 }
 
-/// `saves`: of steps_worth_a_cut.
-Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves) {
+/// `saves`: of steps_worth_a_cut, for each of so many rounds of batch tiles.
+Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves, std::int64_t rounds) {
   if (lengths.total() == 0) return Shares(1);
-  // At most 5 %, or so many steps, above the mean.
-  const auto balanced = [&](const Shares& shares, std::int64_t above) {
+  // At most 5 %, or so many steps in each round, above the mean after so many.
+  const auto balanced = [&](const Shares& shares, std::int64_t above, std::int64_t after) {
     const auto count = static_cast<std::int64_t>(shares.size());
-    const std::int64_t most = largest(shares) * count;
-    return 100 * most <= kBalanced * lengths.total() || most <= lengths.total() + above * count;
+    const std::int64_t most = most_after_rounds(shares, after) * count;
+    const std::int64_t all = lengths.total() * after;
+    return 100 * most <= kBalanced * all || most <= all + above * after * count;
   };
   const std::int64_t useful =
       std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
   workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
   Shares shares = contiguous(lengths, workers);
-  if (!balanced(shares, 0)) shares = evenly(lengths, workers);
-  if (!balanced(shares, saves)) shares = split_evenly(lengths, workers);
-  return shares;
+  if (!balanced(shares, 0, 1)) shares = evenly(lengths, workers);
+  if (rounds > 1) put_most_first(shares);
+  return balanced(shares, saves, rounds) ? shares : split_evenly(lengths, workers);
 }
 
 /// Block rows to places: tiles of merged rows first, then clusters of tiles.
@@ -380,6 +388,12 @@ std::span<const Step> Schedule::steps_of(const Item& item) const {
                                   static_cast<std::size_t>(item.steps));
 }
 
+std::int32_t Schedule::worker_of_round(std::int32_t cta, std::int64_t round) const {
+  if (round % 2 == 0) return cta;
+  const std::int32_t member = cta % cluster_rows;
+  return workers() - cluster_rows - (cta - member) + member;
+}
+
 std::int64_t Schedule::cost(std::int32_t worker) const {
   std::int64_t sum = 0;
   for (const Item& item : items_of(worker)) sum += std::max(item.steps, 1);
@@ -436,7 +450,8 @@ Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, co
   for (std::size_t team = 0; team < lengths.size(); ++team)
     lengths[team] = begins[team * size + 1] - begins[team * size];
   const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
-  const Shares of_teams = share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config));
+  const Shares of_teams =
+      share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config), rounds_of(problem, config, n));
   Schedule schedule = without_items(config);
   add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
   return schedule;
@@ -469,6 +484,11 @@ std::int32_t most_workers(const Spmm& problem, const Target& target, const Confi
 std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n) {
   const std::int64_t tiles = std::max<std::int64_t>(1, problem.batch_tiles(n, config));
   return config.in_flight <= 0 ? tiles : std::min<std::int64_t>(tiles, config.in_flight);
+}
+
+std::int64_t rounds_of(const Spmm& problem, const Config& config, std::int64_t n) {
+  const std::int64_t at_once = tiles_at_once(problem, config, n);
+  return std::max<std::int64_t>((problem.batch_tiles(n, config) + at_once - 1) / at_once, 1);
 }
 
 std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers) {

@@ -97,6 +97,10 @@ struct Schedule {
   [[nodiscard]] std::span<const std::int32_t> rows_of_tile(std::int32_t tile) const;
   [[nodiscard]] std::span<const Item> items_of(std::int32_t worker) const;
   [[nodiscard]] std::span<const Step> steps_of(const Item& item) const;
+  /// The worker that a CTA is in a round of batch tiles: CTAs change places in every other one
+  /// (most_after_rounds of even_shares.h), those of a team together. As worker_of_round of
+  /// templates/schedule.cuh.
+  [[nodiscard]] std::int32_t worker_of_round(std::int32_t cta, std::int64_t round) const;
   /// Steps of one worker; an item without steps counts as one.
   [[nodiscard]] std::int64_t cost(std::int32_t worker) const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
@@ -143,6 +147,9 @@ struct ScheduleFigures {
 /// Batch tiles of a batch of `n` that are computed at the same time.
 [[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
+/// Rounds of so many tiles that a batch of `n` is computed in: several only on CUDA targets.
+[[nodiscard]] std::int64_t rounds_of(const Spmm& problem, const Config& config, std::int64_t n);
+
 /// Whether it is worth milliseconds that clusters read few tiles of x: for wgmma_rows. The clusters of other
 /// kernels for large batches are those that an H100 was measured with.
 [[nodiscard]] bool searches_clusters(const Config& config);
@@ -159,11 +166,13 @@ inline constexpr std::int64_t kNeverCut = std::int64_t{1} << 40;
 
 /// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
 /// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous
-/// runs, otherwise longest first and with exchanges (even_shares.h). Only if both leave the largest worker
-/// more than 5 %, and more than Config::split_saves steps, above the mean are clusters split, at multiples of
-/// the mean. Then no worker exceeds the mean by more than one step. O(blocks + rows · log rows) and the
-/// clustering; the same input gives the same schedule. Throws `invalid_argument` if config.rows, config.merge
-/// or config.cluster_rows is out of range, or merging is excluded by Problem::strict_absent.
+/// runs, or, if those leave the largest worker more than 5 % above the mean, longest first and with exchanges
+/// (even_shares.h). If there are several rounds, the largest worker is the first one. Only if a CTA would
+/// have, after all rounds, more than 5 %, and in each more than Config::split_saves steps, above the mean are
+/// clusters split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
+/// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. Throws
+/// `invalid_argument` if config.rows, config.merge or config.cluster_rows is out of range, or merging is
+/// excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n);
 

@@ -57,6 +57,18 @@ struct __align__(8) WorkerBegin {
   int item;
 };
 
+/// The worker whose share this CTA computes of its batch tile number `round`. In every other round CTAs
+/// change places, the first one with the last: workers that go through rounds are in the order of what they
+/// have, so that a CTA with much of one tile has little of the next. Those of a team (cluster_rows) stay
+/// together, and all do where a CTA has one tile (has_rounds).
+template <class Config>
+__device__ __forceinline__ int worker_of_round(unsigned round) {
+  const int own = static_cast<int>(blockIdx.x);
+  if (!Config::has_rounds || round % 2 == 0) return own;
+  const int member = own % Config::cluster_rows;
+  return static_cast<int>(gridDim.x) - Config::cluster_rows - (own - member) + member;
+}
+
 /// One part of an item that several CTAs share.
 struct __align__(16) SplitPart {
   int slot;     ///< where its partial sums are in the workspace

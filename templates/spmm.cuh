@@ -164,12 +164,12 @@ struct BlockChunks {
   enum : int { kBlocks = 1, kStride = 1, kStepWeights = 1 };
 };
 
-/// Where the launch may begin before the one before it has ended: fetches the blocks of a worker's first
+/// Where the launch may begin before the one before it has ended: fetches the blocks of this CTA's first
 /// chunks into L2, and then waits. Until then only tables, the weight, the bias and gates may be read, and
 /// nothing may be written. Every thread calls this first: a CTA that ended without waiting could let the next
 /// launch begin before the one before this one has ended.
 template <class Config, class Operands>
-__device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Table& table, int worker,
+__device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Table& table,
                                                        const typename Config::Element* w,
                                                        const typename Config::Element* v) {
   enum : int {
@@ -179,6 +179,7 @@ __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Ta
     /// that each step is of, besides those that have steps of their own
     kWeights = Operands::kStepWeights,
   };
+  const int worker = worker_of_round<Config>(0);
   const int chunk = table.worker(worker).chunk;
   const int chunks = min(table.worker(worker + 1).chunk - chunk, int{kChunks});
 #pragma unroll 1
@@ -220,11 +221,12 @@ __device__ __forceinline__ Destination<Config> destination_of(typename Config::O
   return to;
 }
 
-/// The work of one CTA: worker blockIdx.x and batch tiles blockIdx.y, blockIdx.y + gridDim.y, …
+/// The work of one CTA: batch tiles blockIdx.y, blockIdx.y + gridDim.y, …, of each the worker of that round.
 ///
-/// Config names block_out, tile_n, rows, merge, threads, the Table, the Output, the epilogue, whether rows
-/// are split, whether launches overlap, and whether x and y are feature-major: x[in, n] and y[out, n], with
-/// strides from one feature to the next.
+/// Config names block_out, tile_n, rows, merge, cluster_rows (CTAs that share x), has_rounds (of batch tiles,
+/// for a CTA), threads, the Table, the Output, the epilogue, whether rows are split, whether launches
+/// overlap, and whether x and y are feature-major: x[in, n] and y[out, n], with strides from one feature to
+/// the next.
 template <class Config, class Operands, class Tile>
 __device__ __forceinline__ void spmm(const typename Config::Element* x, const typename Config::Element* w,
                                      typename Config::Output::Element* y, void* workspace, int n,
@@ -235,10 +237,9 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
   const Images<Config> images(epilogue.images);
   const int rows = rows_of(n, images);
   const int tiles = (rows + Config::tile_n - 1) / Config::tile_n;
-  const int worker = static_cast<int>(blockIdx.x);
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, worker, w, epilogue.v);
-  for (int batch_tile = static_cast<int>(blockIdx.y); batch_tile < tiles;
-       batch_tile += static_cast<int>(gridDim.y)) {
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, Operands>(table, w, epilogue.v);
+  int batch_tile = static_cast<int>(blockIdx.y);
+  for (unsigned round = 0; batch_tile < tiles; ++round, batch_tile += static_cast<int>(gridDim.y)) {
     const int first = batch_tile * Config::tile_n;
     const auto of_x = [=](long long stride) {
       return Config::convolves ? 0 : ahead_of<Config>(batch_tile, stride);
@@ -258,7 +259,7 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
                               images};
     const Destination<Config> to =
         destination_of<Config>(y, y_stride, workspace, rows, batch_tile, images, epilogue);
-    compute_share<Config, Operands, Tile>(table, worker, from, to);
+    compute_share<Config, Operands, Tile>(table, worker_of_round<Config>(round), from, to);
     __syncthreads();  // the copies of the next tile overwrite what slower threads still read
   }
 }

@@ -308,11 +308,10 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
                                            const EpilogueArguments<Config>& epilogue,
                                            typename Config::Table table, const TensorMap& map_x,
                                            const Weights&... maps_w) {
-  const int worker = static_cast<int>(blockIdx.x);
   const Images<Config> images(epilogue.images);
   const TmaRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, worker, w, epilogue.v);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, w, epilogue.v);
   sync_ctas<Config>();
   // Each CTA of a cluster goes through as many tiles as the first one, beyond the last row if need be. `n` is
   // a parameter, so that comparing rows takes no register, as the number of tiles would.
@@ -322,11 +321,13 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
   const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
   Warpgroups::run(
       [&] {
-        TmaProducer<Config> producer(rings, table, worker);
+        TmaProducer<Config> producer(rings, table);
 #pragma unroll 1
-        for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
-             batch_tile += static_cast<int>(gridDim.y))
-          producer.load(batch_tile * Config::tile_n, map_x, maps_w...);
+        for (unsigned round = 0;; ++round) {
+          const int batch_tile = static_cast<int>(blockIdx.y + round * gridDim.y);
+          if (!is_before_end(batch_tile - rank)) break;
+          producer.load(worker_of_round<Config>(round), batch_tile * Config::tile_n, map_x, maps_w...);
+        }
       },
       [&] {
         TmaReader<Config> reader(rings);
@@ -336,7 +337,7 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
           const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
           if (!is_before_end(batch_tile - rank)) break;
           multiply_chunks<Config>(
-              table, worker, reader, is_before_end(batch_tile),
+              table, worker_of_round<Config>(computed_here(round)), reader, is_before_end(batch_tile),
               destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
         }
       });

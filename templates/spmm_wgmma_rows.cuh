@@ -138,11 +138,14 @@ class RowProducer {
  public:
   using Rings = RowRings<Config>;
 
-  __device__ __forceinline__ RowProducer(const Rings& to, const typename Config::Table& tables, int worker)
-      : rings(to), table(tables), begin(tables.worker(worker).chunk), end(tables.worker(worker + 1).chunk) {}
+  __device__ __forceinline__ RowProducer(const Rings& to, const typename Config::Table& tables)
+      : rings(to), table(tables) {}
 
-  /// The chunks of the worker for the batch tile whose first row is `first`.
-  __device__ __forceinline__ void load(int first, const TensorMap& map_x, const TensorMap& map_w) {
+  /// The chunks of a worker for the batch tile whose first row is `first`.
+  __device__ __forceinline__ void load(int worker, int first, const TensorMap& map_x,
+                                       const TensorMap& map_w) {
+    const int begin = table.worker(worker).chunk;
+    const int end = table.worker(worker + 1).chunk;
     for (Steps steps(table, nullptr, ptx::kept(begin), end); !steps.done(); steps.advance()) {
       const Step step = steps.step(0);
       const int block = steps.block(0, lane_now() % Config::merge);
@@ -201,8 +204,6 @@ class RowProducer {
 
   const Rings& rings;
   const typename Config::Table& table;
-  const int begin;  ///< the chunks of the worker
-  const int end;
   RingPlace<Rings::kPlacesX> x = RingPlace<Rings::kPlacesX>::before_first();  ///< that was filled last
   Filled<Rings::kPlacesW> filled;
 };
@@ -374,11 +375,10 @@ __device__ __forceinline__ void spmm_wgmma_rows(
     const typename Config::Element*, const typename Config::Element* w, typename Config::Output::Element* y,
     void* workspace, int n, long long, long long y_stride, const EpilogueArguments<Config>& epilogue,
     typename Config::Table table, const TensorMap& map_x, const TensorMap& map_w) {
-  const int worker = static_cast<int>(blockIdx.x);
   const Images<Config> images(epilogue.images);
   const RowRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, worker, w, epilogue.v);
+  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, w, epilogue.v);
   sync_ctas<Config>();
   const auto is_before_end = [n](int batch_tile) {
     return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
@@ -386,11 +386,13 @@ __device__ __forceinline__ void spmm_wgmma_rows(
   const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
   RowRings<Config>::Groups::run(
       [&] {
-        RowProducer<Config> producer(rings, table, worker);
+        RowProducer<Config> producer(rings, table);
 #pragma unroll 1
-        for (int batch_tile = static_cast<int>(blockIdx.y); is_before_end(batch_tile - rank);
-             batch_tile += static_cast<int>(gridDim.y))
-          producer.load(batch_tile * Config::tile_n, map_x, map_w);
+        for (unsigned round = 0;; ++round) {
+          const int batch_tile = static_cast<int>(blockIdx.y + round * gridDim.y);
+          if (!is_before_end(batch_tile - rank)) break;
+          producer.load(worker_of_round<Config>(round), batch_tile * Config::tile_n, map_x, map_w);
+        }
       },
       [&] {
         RowReader<Config> reader(rings);
@@ -399,7 +401,7 @@ __device__ __forceinline__ void spmm_wgmma_rows(
           const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
           if (!is_before_end(batch_tile - rank)) break;
           multiply_own<Config>(
-              table, worker, reader, is_before_end(batch_tile),
+              table, worker_of_round<Config>(computed_here(round)), reader, is_before_end(batch_tile),
               destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
         }
       });

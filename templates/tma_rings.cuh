@@ -110,13 +110,16 @@ class TmaProducer {
  public:
   using Rings = TmaRings<Config>;
 
-  __device__ __forceinline__ TmaProducer(const Rings& to, const typename Config::Table& tables, int worker)
-      : rings(to), table(tables), begin(tables.worker(worker).chunk), end(tables.worker(worker + 1).chunk) {}
+  __device__ __forceinline__ TmaProducer(const Rings& to, const typename Config::Table& tables)
+      : rings(to), table(tables) {}
 
-  /// The chunks of the worker for the batch tile whose first row is `first`. Maps are of x, and of each
+  /// The chunks of a worker for the batch tile whose first row is `first`. Maps are of x, and of each
   /// weight.
   template <class... Weights>
-  __device__ __forceinline__ void load(int first, const TensorMap& map_x, const Weights&... weights) {
+  __device__ __forceinline__ void load(int worker, int first, const TensorMap& map_x,
+                                       const Weights&... weights) {
+    const int begin = table.worker(worker).chunk;
+    const int end = table.worker(worker + 1).chunk;
     // NOTES: kept, so that addresses of steps are not computed once for all batch tiles: ptxas 13.0 would
     // spill them, where CTAs share both operands or block rows are merged.
     for (Steps steps(table, nullptr, ptx::kept(begin), end); !steps.done(); steps.advance()) {
@@ -200,8 +203,6 @@ class TmaProducer {
 
   const Rings& rings;
   const typename Config::Table& table;
-  const int begin;  ///< the chunks of the worker
-  const int end;
   const ClusterPlace<Config> cta;
   typename Rings::PlaceX x = Rings::PlaceX::first();  ///< that is filled next
   typename Rings::PlaceW w = Rings::PlaceW::first();

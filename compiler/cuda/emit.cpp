@@ -148,6 +148,8 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.number("weights", problem.weights(),
                  "output tiles that are of the same outputs, one of each weight");
   members.number("merge", config.merge, "block rows of an output tile");
+  members.number("cluster_rows", config.cluster_rows, "CTAs that share x");
+  members.flag("has_rounds", config.in_flight != kAllInFlight, "of batch tiles, for a CTA");
   members.flag("pads_tiles", config.rows * config.cluster_rows > 1, "the last tiles may have no block row");
   members.number("threads", instance.threads);
   members.number("alignment", problem.alignment,

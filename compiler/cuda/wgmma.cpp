@@ -70,7 +70,6 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages", shape.stages_x, "tiles of x");
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
-  members.number("cluster_rows", config.cluster_rows, "CTAs that share x");
   members.number("run", shape.run, "neighboring outputs of a thread");
   members.number("line_bytes", shape.line_bytes, "of a chunk along k");
   members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");

@@ -64,7 +64,6 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages", shape.stages_x, "lines of x");
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones, of a warpgroup");
   members.number("cluster", config.cluster, "batch tiles that share W");
-  members.number("cluster_rows", config.cluster_rows, "CTAs that share x");
   members.number("line_bytes", shape.line_bytes, "of a line of x along k");
   members.number("columns", shape.columns, "batch rows of an instruction");
   members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");

@@ -55,6 +55,8 @@ class Ratchet(unittest.TestCase):
         files = sorted((_BENCH / "measured").glob("*.dram.json"))
         self.assertTrue(files)
         for file, one in [(file, one) for file in files for one in json.loads(file.read_text())]:
+            if one.get("rescheduled"):  # as bench/measured_configs.py has it
+                continue
             with self.subTest(f"{file.name}: {one['config']}, {one['op']}"):
                 measured = one["us"] * one["memory_tb_per_s"] * 1e6
                 self.assertLess(abs(memory_bytes(one, "--config", one["config"]) / measured - 1), 0.15)

@@ -70,5 +70,14 @@ TEST_CASE("even shares: clusters of three block rows leave no worker 3 % above t
   }
 }
 
+TEST_CASE("after rounds in which CTAs change places, one with much of the first has little of the second") {
+  const Costs costs{9, 6, 5, 4};
+  CHECK(most_after_rounds(costs, 1) == 9);
+  CHECK(most_after_rounds(costs, 2) == 9 + 4);
+  CHECK(most_after_rounds(costs, 3) == 9 + 4 + 9);
+  CHECK(most_after_rounds(Costs{7}, 3) == 21);
+  CHECK(most_after_rounds({}, 2) == 0);
+}
+
 }  // namespace
 }  // namespace sparsekiln

@@ -200,6 +200,39 @@ TEST_CASE("no worker has more than 5 % or one step above the mean") {
   });
 }
 
+TEST_CASE("after all rounds of batch tiles no CTA has more than 5 % or one step a round above the mean") {
+  std::int64_t uneven_in_a_round = 0;
+  for (std::uint32_t seed = 0; seed < 1000; ++seed) {
+    CAPTURE(seed);
+    Case drawn = random_case(seed);
+    drawn.config.in_flight = 1 + static_cast<std::int32_t>(seed % 7);
+    drawn.n = drawn.config.tile_n * (1 + seed % 29);
+    const std::int64_t rounds = rounds_of(drawn.problem, drawn.config, drawn.n);
+    REQUIRE(rounds == (1 + seed % 29 + drawn.config.in_flight - 1) / drawn.config.in_flight);
+    const Schedule schedule = make_schedule(drawn.problem, drawn.target, drawn.config, drawn.n);
+    std::vector<std::int64_t> costs(static_cast<std::size_t>(schedule.workers()), 0);
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      std::vector<std::int32_t> places;
+      for (std::int32_t cta = 0; cta < schedule.workers(); ++cta) {
+        const std::int32_t worker = schedule.worker_of_round(cta, round);
+        REQUIRE(worker % schedule.cluster_rows == cta % schedule.cluster_rows);
+        places.push_back(worker);
+        costs[static_cast<std::size_t>(cta)] += schedule.cost(worker);
+      }
+      std::ranges::sort(places);
+      for (std::int32_t cta = 0; cta < schedule.workers(); ++cta)
+        REQUIRE(places[static_cast<std::size_t>(cta)] == cta);
+    }
+    const ScheduleFigures found = figures(schedule);
+    const double mean = found.mean_cost * static_cast<double>(rounds);
+    const auto most = static_cast<double>(std::ranges::max(costs));
+    REQUIRE(most <= std::max(1.05 * mean, mean + static_cast<double>(rounds)));
+    uneven_in_a_round +=
+        static_cast<double>(found.largest_cost) > std::max(1.05 * found.mean_cost, found.mean_cost + 1);
+  }
+  CHECK(uneven_in_a_round > 10);
+}
+
 TEST_CASE("the same input gives the same schedule") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
     REQUIRE(schedule == make_schedule(drawn.problem, drawn.target, drawn.config, drawn.n));
