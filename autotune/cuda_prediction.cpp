@@ -81,7 +81,9 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   // two and so on: for any number of tiles in a range, so that ranges have the same kernel.
   const bool goes_on = costs.waits.wave > 0;
   const bool of_range = goes_on && problem.batch.dynamic();
-  std::vector<std::int64_t> wanted_at_once = of_range ? std::vector{most} : halvings(most);
+  // Small batches, which kernels of chunks per warp are for, have room in L2.
+  std::vector<std::int64_t> wanted_at_once =
+      of_range || costs.chunk_per_warp ? std::vector{most} : halvings(most);
   for (std::int32_t workers = 1; goes_on && workers <= std::min(kMostWorkersOfTile, target.workers);
        ++workers)
     wanted_at_once.push_back(std::min<std::int64_t>(most, target.workers / workers));

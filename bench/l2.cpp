@@ -207,10 +207,14 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
     for (std::int32_t worker = 0; worker < schedule->workers(); ++worker)
       ctas.push_back([=, &sums, tile = row, item = std::int32_t{0},
                       step = std::int32_t{0}](Cache& through) mutable {
-        const auto items = schedule->items_of(schedule->worker_of_round(worker, tile / rows));
+        const auto items_of_tile = [&] {
+          return schedule->items_of(schedule->worker_of_round(worker, tile / rows));
+        };
+        auto items = items_of_tile();
         while (tile < tiles && item == static_cast<std::int32_t>(items.size())) {
           item = 0;
           tile += rows;
+          items = items_of_tile();
         }
         if (tile >= tiles) return false;
         const Item& now = items[static_cast<std::size_t>(item)];
