@@ -10,7 +10,7 @@
 
 namespace sparsekiln {
 
-/// What is known of a GPU besides its target; nothing where code is made without one.
+/// The properties of a GPU besides its target; empty where code is made without one.
 struct Part {
   std::string name;              ///< "NVIDIA H200"
   std::int64_t cache_bytes = 0;  ///< L2; 0: unknown

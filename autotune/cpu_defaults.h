@@ -19,7 +19,7 @@ inline constexpr std::int32_t kMostBatchRows = 64;
 /// numbers of block rows and of blocks of the problem matter; an empty layout stands for any.
 [[nodiscard]] Config default_config(const Spmm& problem, const Target& target, std::int64_t n);
 
-/// The same for the gradient of the weight; an empty layout stands for any, of about 4096 features.
+/// The overload for the gradient of the weight; an empty layout stands for any, of about 4096 features.
 [[nodiscard]] Config default_config(const Sddmm& gradient, const Target& target, std::int64_t n);
 
 }  // namespace sparsekiln::cpu

@@ -31,7 +31,7 @@ constexpr double kItemCycles = 60;   // of one share of a block row: begin, and 
 constexpr double kTileCycles = 8;    // of one register tile of a chunk
 constexpr double kGatherCycles = 6;  // of one batch row of a block, whose panels its run makes for itself
 
-// The share of the shorter of two streams that the longer one does not hide. That of the panel was measured
+// The share of the shorter of two streams that the longer one does not hide. The panel's share was measured
 // with bench/model_accuracy.py: its lines are fetched as the multiply-adds need them, a step or two ahead.
 constexpr double kPanelExposed = 0.5;
 constexpr double kWeightExposed = 0.2;  // which is asked for in order, and so ahead

@@ -9,8 +9,8 @@
 namespace sparsekiln::cuda {
 namespace {
 
-/// Those of a warp's tile (templates/images.cuh), of 32 rows of 32 words; and of each unit of a lane, as it
-/// is read and as it is written.
+/// Instructions of a warp's tile (templates/images.cuh), of 32 rows of 32 words; and of each unit of a lane,
+/// when it is read and when it is written.
 constexpr std::int64_t kTileWords = 32 * 32;
 constexpr double kInstructionsOfTile = 60;
 constexpr double kInstructionsOfRead = 9;

@@ -20,7 +20,7 @@ struct Work {
   std::int64_t repeated_bytes = 0;   ///< of these, read again by other warps of the same CTA
   std::int64_t multicast_bytes = 0;  ///< that other CTAs of a cluster get of these, too
   std::int64_t memory_bytes = 0;     ///< of different addresses: these come from memory once
-  /// What is loaded again and again: from L2, as far as it holds it.
+  /// Data that is loaded again and again: from L2, as far as L2 holds it.
   struct Again {
     std::int64_t loads = 0;   ///< bytes
     std::int64_t bytes = 0;   ///< of different addresses
@@ -73,7 +73,7 @@ struct Work {
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,
                             std::int64_t n);
 
-/// The same for callers that have the costs of the kernel's code, and what configs of one layout share.
+/// The overloads for callers that have the costs of the kernel's code, and what configs of one layout share.
 [[nodiscard]] Work estimate(const Spmm& problem, const Target& target, const Config& config,
                             const LoopCosts& costs, std::int64_t n, RowShares& rows);
 [[nodiscard]] Work estimate(const Sddmm& gradient, const Target& target, const Config& config,

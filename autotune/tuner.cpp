@@ -30,7 +30,7 @@ constexpr int kMostRounds = 41;
 constexpr double kExplore = 0.6;  ///< of the budget
 constexpr double kHalve = 0.75;   ///< the same limit, from the beginning
 
-/// What is the same in reasons that differ in their numbers; a config quoted in front is left out.
+/// The common part of reasons that differ in their numbers; a config quoted in front is left out.
 std::string shape_of(std::string reason) {
   if (const std::size_t end = reason.find("': "); reason.starts_with("config '") && end != std::string::npos)
     reason.erase(0, end + 3);

@@ -50,7 +50,7 @@ struct Machine {
   std::int32_t threads = 1;
 };
 
-/// What is measured, along each axis of the cases.
+/// The values that are measured, along each axis of the cases.
 struct Axes {
   std::vector<std::int64_t> features{2560, 4096};
   std::vector<std::int32_t> blocks{8, 16, 32, 64};

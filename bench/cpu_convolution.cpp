@@ -51,7 +51,7 @@ struct Layer {
   std::int32_t stride = 1;
 };
 
-/// What is measured, along each axis of the cases.
+/// The values that are measured, along each axis of the cases.
 struct Axes {
   std::vector<Layer> layers{{64, 56},     {128, 28},    {256, 14},   {512, 7},
                             {128, 56, 2}, {256, 28, 2}, {512, 14, 2}};

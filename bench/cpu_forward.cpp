@@ -46,7 +46,7 @@ using bench::Contestant;
 using bench::kStretch;
 using bench::Rounds;
 
-/// What is measured, along each axis of the cases.
+/// The values that are measured, along each axis of the cases.
 struct Axes {
   std::int64_t features = 4096;
   std::vector<std::int32_t> blocks{8, 16, 32, 64};

@@ -14,7 +14,7 @@ class Medians {
  public:
   /// Keeps what is reported if it is a median.
   void keep(const benchmark::BenchmarkReporter::Run& run);
-  /// That of a benchmark; none if it did not run.
+  /// The median of a benchmark; none if it did not run.
   [[nodiscard]] std::optional<double> ms(const std::string& benchmark) const;
 
  private:

@@ -1,7 +1,7 @@
 """The results of a run on a GPU: a JSON file that says what was measured, where and of which commit, and a log; those of all
 programs in one archive to bring back.
 
-Results are written as they come, so that a run that was interrupted continues where it stopped. Those of another program,
+Results are written as they come, so that a run that was interrupted continues where it stopped. Results of another program,
 device, driver or request are put aside, never mixed.
 """
 

@@ -3,8 +3,8 @@
 For each workload of workloads.json, the important ones first: our kernel, cuBLAS dense, cuSPARSE and PyTorch on BSR, a plain
 Triton kernel, and as the floor one that only reads the weight (contestants.py), all checked against the dense product in float32, with cold and warm L2, from CUDA graphs and one by one, in
 rounds in which all take turns (gpu_contest.py); beside them the cost model's time. That needs PyTorch and, for our kernel, the
-Python package, of a wheel or of BUILD. What is missing or refuses is named with its reason; without a contest, our kernel is
-measured by `sparsekiln run --check --time`.
+Python package, of a wheel or of BUILD. A contestant that is missing or refuses is named with its reason; without a contest, our kernel
+is measured by `sparsekiln run --check --time`.
 
 Kernels are compiled ahead, all at once. Writes DIR/bench.json as it goes; what --minutes do not allow is left to the next call,
 and so is a workload that failed. Everything of DIR is also in DIR/gpu-DEVICE-COMMIT.tar.gz. Exit status: 0 success, 1 a

@@ -21,7 +21,7 @@ Times = dict[str, list[float]]
 
 
 def layers_of_list() -> list[Layer]:
-    """Those of workloads.json, at sizes that two cores take. Each once: types, and what is cut to the same size, are one layer here."""
+    """The layers of workloads.json, at sizes that two cores take. Each once: types, and what is cut to the same size, are one layer."""
     found = {}
     for one in workloads():
         if one.operation != "forward":

@@ -53,7 +53,7 @@ _SHORT = {Workload("short", 512, 512, 0.5, 32, "f16", 32, "forward"): [Variant(1
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What is known of a kernel and of one launch of it. All figures "a block" are for a present block and the whole batch."""
+    """The properties of a kernel and of one launch of it. All figures "a block" are for a present block and the whole batch."""
 
     title: str
     loop: Part

@@ -32,7 +32,7 @@ def training(layer: torch.nn.Module, x: torch.Tensor) -> None:
 
 
 def check_lstm(ours: BlockSparseLSTM, layers: dict[str, torch.nn.Module], x: torch.Tensor) -> None:
-    """Those of the same weights compute the same."""
+    """Checks that layers of the same weights compute the same."""
     found = {}
     for name in (_LSTM, _APART, _WIDE):
         training(layers[name], x)

@@ -28,7 +28,7 @@ namespace {
 /// As many multiply-adds as the emulator does in seconds.
 constexpr double kQuick = 1 << 24;
 
-/// What is measured.
+/// A case that is measured.
 struct Case {
   std::int64_t grid;
   double density;

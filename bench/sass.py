@@ -40,7 +40,7 @@ _SHORT_WGMMA = [Workload("short", 256, 256, 0.5, 64, "f16", 256, "forward")]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """What is known of the default kernel of a workload."""
+    """The properties of the default kernel of a workload."""
 
     workload: Workload
     config: str

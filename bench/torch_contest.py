@@ -35,7 +35,7 @@ def options(description: str, script: str, rounds: int, add_options=lambda parse
 
 
 def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time. What is short is called
+    """Milliseconds of each, in rounds in which all of them take turns, beginning with another each time. A short contestant is called
     several times in a row; and as often before, uncounted, because what the one before left in the caches is not its fault."""
     names = list(contestants)
     times: dict[str, list[float]] = {name: [] for name in names}

@@ -63,7 +63,7 @@ def workloads() -> list[Workload]:
 
 
 def chosen(name: str) -> list[Workload]:
-    """Those of a list of titles, in its order."""
+    """The workloads of a list of titles, in its order."""
     by_title = {one.title: one for one in workloads()}
     titles = json.loads(_LIST.read_text())[name]
     missing = [title for title in titles if title not in by_title]

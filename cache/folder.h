@@ -25,8 +25,8 @@ class Folder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// A file as it was read. What is not an entry (a pipe, a link, a file that others can write, a file larger
-  /// than kMaxFileBytes) reads as no bytes.
+  /// A file as it was read. Anything but an entry (a pipe, a link, a file that others can write, a file
+  /// larger than kMaxFileBytes) reads as no bytes.
   struct Found {
     std::vector<std::byte> bytes;
     Descriptor file;  // kept open, so that no other file can get its number
@@ -54,7 +54,7 @@ class Folder {
 
   /// The folder that holds `name`; not open() if it does not exist and is not to be created.
   [[nodiscard]] Descriptor open_shard(const std::string& name, bool make) const;
-  /// The same for the folder itself.
+  /// The folder itself; not open() if it does not exist and is not to be created.
   [[nodiscard]] Descriptor open_root(bool make) const;
 
  private:

@@ -9,9 +9,9 @@
 
 namespace sparsekiln::cache {
 
-/// What is known so far about an entry that takes long to make, line by line, in a file next to the entry: a
-/// process that is killed loses at most the line that it was writing. Only the process that holds the lock of
-/// the key may write.
+/// The facts known so far about an entry that takes long to make, line by line, in a file next to the entry:
+/// a process that is killed loses at most the line that it was writing. Only the process that holds the lock
+/// of the key may write.
 class Journal {
  public:
   /// The journal of the entry `name`; accesses nothing yet.

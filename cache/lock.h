@@ -28,7 +28,7 @@ struct Holder {
   [[nodiscard]] static std::optional<Holder> parse(std::string_view text);
 };
 
-/// What is known from here about a holder's process.
+/// The state of a holder's process, as far as it is known from here.
 enum class Fate : std::uint8_t {
   alive,
   /// there is no such process on this host, or its parent has not collected it, or the number is reused

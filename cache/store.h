@@ -114,7 +114,7 @@ class Store {
   /// event.
   [[nodiscard]] Counters totals() const;
   [[nodiscard]] const Caps& caps() const;
-  /// What is invalid in the variables that set the caps; empty if nothing is.
+  /// The complaint about variables that set the caps to something invalid; empty if there are none.
   [[nodiscard]] const std::string& complaint() const;
   /// Returns when no trim of this store is running.
   void wait_for_trim();

@@ -8,7 +8,7 @@
 
 namespace sparsekiln {
 
-/// What is known of an activation function on the host. A new one is an enumerator (problem.h), a row here,
+/// The properties of an activation function on the host. A new one is an enumerator (problem.h), a row here,
 /// its LLVM IR (compiler/cpu/activation_ir.cpp), and its device code (templates/activation.cuh).
 struct ActivationRow {
   Activation value;

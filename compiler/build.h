@@ -27,7 +27,7 @@ class ConfigCheck {
   ~ConfigCheck();
   ConfigCheck(const ConfigCheck&) = delete;
   ConfigCheck& operator=(const ConfigCheck&) = delete;
-  /// What is wrong with it and what would work; empty where nothing is.
+  /// The message that says what is wrong with `config` and what would work; empty where nothing is.
   [[nodiscard]] std::string refusal(const Config& config) const;
 
  private:

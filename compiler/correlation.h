@@ -73,7 +73,7 @@ struct Correlation {
   [[nodiscard]] std::int64_t phase_points(std::int32_t tile_n) const {
     return (tile_n + most - least + 15) / 16 * 16;
   }
-  /// The same of all phases.
+  /// The phase_points of all phases together.
   [[nodiscard]] std::int64_t panel_points(std::int32_t tile_n) const {
     return static_cast<std::int64_t>(phases.size()) * phase_points(tile_n);
   }
@@ -87,7 +87,7 @@ struct Correlation {
     return kernel_taps == 1 && phases.size() == 1 && classes.size() == 1 && input == output && least == 0 &&
            most == 0;
   }
-  /// Those of `points`.
+  /// Lattice points of an image, by the extents in `points`.
   [[nodiscard]] std::int64_t image_lattice_points() const {
     return std::int64_t{points[0]} * points[1] * points[2];
   }

@@ -56,7 +56,7 @@ def tokens(text: str) -> Iterator[str]:
 
 
 def without_comments(text: str) -> str:
-    """The same for a compiler, in the same lines, of which those are left out that have nothing else."""
+    """The text that is the same for a compiler, in the same lines, without those that have nothing but comments."""
     kept = "".join(" " if kind == "comment" else spelling for kind, spelling in pieces(text))
     lines = (line.rstrip() for line in kept.split("\n"))
     return "".join(f"{line}\n" for line in lines if line)

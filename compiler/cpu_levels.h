@@ -9,8 +9,8 @@
 
 namespace sparsekiln::cpu {
 
-/// What is known of an instruction set level of the cpu target, with LLVM in the build or without. Nothing is
-/// read from the host: objects for a level are the same bytes on every machine.
+/// The properties of an instruction set level of the cpu target, with LLVM in the build or without. Nothing
+/// is read from the host: objects for a level are the same bytes on every machine.
 struct Level {
   std::string_view name;  ///< as in Target::arch
 

@@ -89,7 +89,8 @@ void to_float(DType type, const void* data, std::int64_t first, std::span<float>
 void to_double(DType type, const void* data, std::int64_t first, std::span<double> to);
 
 /// Writes element i, rounded to nearest, ties to even: see HostConversions. A NaN stays a NaN; of integers it
-/// is the least one. What is too large becomes infinite, or, of a type without infinities, its largest.
+/// is the least one. A value that is too large becomes infinite, or, of a type without infinities, its
+/// largest.
 void store(DType type, double value, void* data, std::int64_t i);
 /// Writes elements first, first + 1 …
 void store(DType type, std::span<const float> values, void* data, std::int64_t first);

@@ -7,7 +7,7 @@
 namespace sparsekiln {
 namespace {
 
-/// What is at the front of a text.
+/// The character at the front of a text.
 struct Character {
   char32_t code = 0;
   std::size_t bytes = 0;  ///< 0: no UTF-8

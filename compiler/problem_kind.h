@@ -55,10 +55,10 @@ using Computed = std::variant<Spmm, Sddmm>;
   throw Error(ErrorKind::internal, "a kind of problem that nothing computes");
 }
 
-/// What a CUDA target computes for channels-first activations of a convolution: the same of rows,
-/// channels-last, in the workspace, which other kernels of the launch transpose (templates/images.cuh). These
-/// are aligned to 16 bytes, whatever the caller's are, and nothing of the launch may begin early. All else
-/// stays as it is.
+/// What a CUDA target computes for channels-first activations of a convolution: the channels-last
+/// equivalent, of rows in the workspace, which other kernels of the launch transpose (templates/images.cuh).
+/// These rows are aligned to 16 bytes, whatever the caller's are, and nothing of the launch may begin early.
+/// All else stays as it is.
 template <class Kind>
 [[nodiscard]] Kind on_rows(Kind computed) {
   if (!computed.channels_first()) return computed;

@@ -25,8 +25,8 @@ struct Sddmm : Computation {
   Layout layout;
   std::int64_t cut_in = 0;   ///< of x's features, as Problem::cut_in_features
   std::int64_t cut_out = 0;  ///< of dy's
-  /// That of forward, or of grad_input of a transposed convolution: it reads what is displaced, for the
-  /// positions of what is not. Null: a linear layer.
+  /// The correlation of forward, or of grad_input of a transposed convolution: it reads what is displaced,
+  /// for the positions of what is not. Null: a linear layer.
   std::shared_ptr<const Correlation> correlation;
   BlockGates block_gates;  ///< where there are gates
   /// Where the operands of a launch are channels-first, and what is computed here is of rows, as on_rows has

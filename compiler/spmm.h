@@ -69,7 +69,7 @@ struct Spmm : Computation {
   /// Computation::normalised_groups of the problem.
   [[nodiscard]] std::int32_t groups_of_sums() const { return normalisation && normalisation->lstm ? 4 : 1; }
 
-  /// Features of each: of an output, or of what dx has four gates for.
+  /// Features per normalised group: of y, or of one gate of dx.
   [[nodiscard]] std::int64_t normalised_features() const {
     return out_features() / (operation == Operation::forward ? groups_of_sums() : 1);
   }

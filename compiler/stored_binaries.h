@@ -13,7 +13,7 @@
 
 namespace sparsekiln {
 
-// What is stored under the identity of a kernel: its Binary by each version of NVRTC that has made it. That
+// The payload under the identity of a kernel: its Binary by each version of NVRTC that has made it. That
 // version is no part of the identity, and a driver loads only what is not too new for it
 // (compiler/cuda/compatibility.h): machines that share a store or a pack may need different ones.
 

@@ -15,7 +15,7 @@ extern "C" {
 void emulatorSetSeed(uint64_t seed);
 uint64_t emulatorSeed(void);
 
-/* What is checked: at start all of it, or what SPARSEKILN_EMULATOR_CHECKS names ("all", "none", or names
+/* The checks: at start all of them, or those that SPARSEKILN_EMULATOR_CHECKS names ("all", "none", or names
  * separated by commas: "unwritten,races,counters"). */
 enum {
   EMULATOR_CHECK_UNWRITTEN = 1,

@@ -19,8 +19,8 @@ namespace sparsekiln {
                                                 const Convolution::Extents& extents, std::int32_t dimensions,
                                                 bool axes);
 
-/// The same of images whose features come first: rows [n, features · positions] as [n, features, …], with one
-/// axis of positions or with those of their extents.
+/// The equivalent for images whose features come first: rows [n, features · positions] as [n, features, …],
+/// with one axis of positions or with those of their extents.
 [[nodiscard]] TensorView as_images(TensorView rows, std::uint64_t seed, std::int64_t features,
                                    const Convolution::Extents& extents, std::int32_t dimensions, bool axes);
 

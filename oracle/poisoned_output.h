@@ -29,7 +29,7 @@ class PoisonedOutput {
   PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name);
   /// What y holds before the launch, for kernels that read it: of this n and width.
   void set(const HostActivation& y);
-  /// The same of all that a launch with such inputs adds to: y where beta is not 0, and dnorm, of which there
+  /// Sets all that a launch with such inputs adds to: y where beta is not 0, and dnorm, of which there
   /// is an image only then.
   void hold(const HostInputs& inputs);
 

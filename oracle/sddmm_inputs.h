@@ -53,8 +53,8 @@ struct SddmmLaunch {
 [[nodiscard]] SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs kind,
                                       std::uint64_t seed);
 
-/// The host images of what a launch computes: poison, or the old values where it adds to them. What is not
-/// asked for has no elements.
+/// The host images of what a launch computes: poison, or the old values where it adds to them. An output
+/// that is not asked for has no elements.
 struct SddmmOutputs {
   explicit SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs);
 

@@ -137,7 +137,7 @@ class Judge {
     return fmt::format(" (block row {}, {} blocks)", row, most_blocks(problem_, row));
   }
 
-  /// The same of all that an LSTM's cell, or its gradient, computes from entry `i` of the products.
+  /// Compares all that an LSTM's cell, or its gradient, computes from entry `i` of the products.
   void compare_cell(std::int64_t n, std::int64_t o, const Products& products, std::size_t i,
                     CheckResult& check_result) {
     const HostCell& cell = inputs_.cell;
@@ -211,7 +211,7 @@ class Judge {
     if (!expected.empty()) compare_row(output_.other(name), n, expected, check_result);
   }
 
-  /// The same of all that is made of a row whose sums are normalised, or of the gradient.
+  /// Compares all that is made of a row whose sums are normalised, or of the gradient.
   void compare_normalised(std::int64_t n, const Reference& product, std::int64_t at,
                           CheckResult& check_result) {
     const std::int64_t features = problem_.out_features();

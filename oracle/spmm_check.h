@@ -57,8 +57,8 @@ namespace sparsekiln {
 /// What an LSTM's cell computes is compared with oracle/cell_reference.h, of the same products. Where sums
 /// are normalised, they are compared as y would be, and what is made of them with
 /// oracle/normalise_reference.h, of the sums as the kernel stored them: an error there is no error of theirs.
-/// What is added to dnorm may be off by the errors of its terms, up to 10 times the root of their squares,
-/// and by c·u of their magnitudes.
+/// The sum that is added to dnorm may be off by the errors of its terms, up to 10 times the root of their
+/// squares, and by c·u of their magnitudes.
 ///
 /// A NaN passes only where the reference has one, and an Inf only where it has one of the same sign: a
 /// planted one must reach the block rows with a block in its column, and no others. The poison must be gone

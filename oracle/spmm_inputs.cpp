@@ -108,7 +108,7 @@ class Filler {
   [[nodiscard]] std::vector<std::byte> edge_gain(std::int64_t elements) const {
     return drawn(kEdgeGain, elements, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
   }
-  /// Those of neighbouring block rows differ; with them, integers stay halves.
+  /// The scales of neighbouring block rows differ; with them, integers stay halves.
   [[nodiscard]] std::vector<std::byte> row_scale(Stream stream, std::int64_t rows) const {
     std::vector<std::byte> scales = drawn(stream, rows, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
     for (std::int64_t row = 0; row < rows && kind_ == Inputs::random; ++row)

@@ -11,7 +11,7 @@
 
 namespace sparsekiln {
 
-/// What is to be built, decided: `build` of the public face is `build(job_of(layout, options))`.
+/// A build whose choices are decided: `build` of the public face is `build(job_of(layout, options))`.
 struct BuildJob {
   Problem problem;
   Target target;

@@ -47,7 +47,7 @@ struct EndMatrix {
   TensorView Operands::* in_place = nullptr;  ///< one that is read, where what is computed may be
 };
 
-/// Those of a contract.
+/// The end matrices of a contract.
 class EndMatrices {
  public:
   static constexpr std::size_t kMost = 7;  ///< the gradient of a cell whose gates are normalised

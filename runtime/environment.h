@@ -18,8 +18,8 @@ namespace sparsekiln {
 /// Where kernels are timed on a device.
 [[nodiscard]] Environment environment_on(const Target& target, const Device& device);
 
-/// That of the device which `asked` names, or of this machine's processor; nothing where it names an
-/// architecture of GPUs: no GPU is opened unless it was asked for.
+/// The environment of the device which `asked` names, or of this machine's processor; nothing where it names
+/// an architecture of GPUs: no GPU is opened unless it was asked for.
 [[nodiscard]] std::optional<Environment> environment_of(const Target& target, std::string_view asked);
 
 }  // namespace sparsekiln

@@ -84,7 +84,7 @@ Side inputs_of(const OperandContract& contract, const ImageExtents& images) {
 Side outputs_of(const OperandContract& contract, const ImageExtents& images) {
   return {contract.out_features, images.outputs};
 }
-/// The same of all gates of an LSTM's cell.
+/// The side with the features of all gates of an LSTM's cell.
 Side of_gates(Side side, const OperandContract& contract) {
   side.features *= contract.gates_of_cell();
   return side;
@@ -328,7 +328,7 @@ ProductParameters check_parameters(const Operands& operands, const OperandContra
   return checked;
 }
 
-/// What is computed may overlap nothing that is read, except a residual in the same place.
+/// An output may overlap nothing that is read, except a residual in the same place.
 void refuse_overlaps(const ProductActivations& activations, const ProductParameters& reads,
                      const OperandContract& contract) {
   const auto& [x, y, residual, z, ends, images] = activations;
@@ -350,7 +350,7 @@ void refuse_overlaps(const ProductActivations& activations, const ProductParamet
     refuse_overlaps(computed, {residual.region(sides_of(contract).sums.features, feature_major)});
 }
 
-/// The same of an LSTM's cell and of layer normalisation: what they compute besides y is apart from all else.
+/// Outputs of an LSTM's cell and of layer normalisation: what they compute besides y is apart from all else.
 void refuse_overlaps_of_ends(const ProductActivations& activations, const ProductParameters& reads,
                              const Operands& operands, const OperandContract& contract) {
   const EndMatrices matrices(contract);

@@ -14,7 +14,7 @@ struct ImageExtents {
   Convolution::Extents inputs{};
   Convolution::Extents outputs{};
 };
-/// Those of the convolution; where it is dynamic, those that its inputs have. `inputs`: x or dx, called
+/// The extents of the convolution; where it is dynamic, those that its inputs have. `inputs`: x or dx, called
 /// `name`. Throws as check_operands does.
 [[nodiscard]] ImageExtents image_extents(std::string_view name, const TensorView& inputs,
                                          const OperandContract& contract);

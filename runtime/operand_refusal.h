@@ -12,7 +12,7 @@ namespace sparsekiln {
 /// Throws `invalid_argument` of this operand. Messages are made off the launch path.
 [[noreturn, gnu::cold]] void refuse(std::string_view name, const std::string& why);
 [[noreturn, gnu::cold]] void refuse_type(std::string_view name, DType is, DType wanted);
-/// The same of a view's rank and shape, and its strides: what `takes` names would fit.
+/// Refuses a view's rank and shape, and its strides: what `takes` names would fit.
 [[noreturn, gnu::cold]] void refuse_shape(std::string_view name, const TensorView& is,
                                           const std::string& takes);
 [[noreturn, gnu::cold]] void refuse_strides(std::string_view name, const TensorView& is,
@@ -30,7 +30,7 @@ void check_address(std::string_view name, const void* address, std::int64_t alig
 [[nodiscard]] std::string list_of(const std::int64_t (&extents)[kMaxRank], std::int32_t rank);
 [[nodiscard]] std::string shape_of(const TensorView& view);
 
-/// What is computed overlaps an operand that is read; its own matrices; or another that is computed.
+/// An output overlaps an operand that is read; its own matrices overlap; or it overlaps another output.
 [[noreturn, gnu::cold]] void refuse_overlap(std::string_view computed, std::string_view read);
 [[noreturn, gnu::cold]] void refuse_itself(std::string_view computed);
 [[noreturn, gnu::cold]] void refuse_shared(std::string_view computed, std::string_view other);

@@ -53,7 +53,7 @@ class ReadOnlyStores {
   std::string warning_;
 };
 
-/// What is wrong with the packs that SPARSEKILN_PACKS lists; empty if nothing.
+/// The faults of the packs that SPARSEKILN_PACKS lists; empty if there are none.
 [[nodiscard]] std::string environment_packs_warning();
 
 }  // namespace sparsekiln

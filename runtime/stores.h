@@ -22,7 +22,7 @@ struct SharedLevel {
 [[nodiscard]] const SharedLevel& shared_level();
 
 /// The store of a folder, as Options::cache_dir: one for the life of the process, so that its counters and
-/// its memory are shared. What is wrong with the folder is a warning (runtime/warnings.h), once.
+/// its memory are shared. A fault of the folder is a warning (runtime/warnings.h), once.
 [[nodiscard]] std::shared_ptr<cache::Store> store_in(const std::filesystem::path& folder);
 
 /// The read-only stores that a job asks before its store: its packs, then those of the environment.

@@ -144,7 +144,7 @@ class Run {
     for (Contest& contest : record.contests) contest.floor_us = floor_us(contest, record.peak);
   }
 
-  /// What is measured for one contest: its largest batch, as if it were the only one.
+  /// The problem that is measured for one contest: its largest batch, as if it were the only one.
   [[nodiscard]] Problem problem_of(const Contest& contest) const {
     Problem problem = problem_;
     problem.batch = contest.n;

@@ -13,7 +13,7 @@ namespace sparsekiln {
 /// not looked at.
 void check_blocks(std::string_view name, const TensorView& weight, DType type,
                   const OperandContract& contract);
-/// The same of what Kernel::pack made, in any dense shape: its axes are not the layout's any more.
+/// The equivalent for what Kernel::pack made, in any dense shape: its axes are not the layout's any more.
 void check_packed(std::string_view name, const TensorView& w, const OperandContract& contract);
 /// Elements that the weight of a contract has.
 [[nodiscard]] std::int64_t weight_elements(const OperandContract& contract);

@@ -29,7 +29,7 @@ struct Lattice {
   struct Place {
     int image, d, h, w;
   };
-  /// What is known of a row of a tile before its taps are.
+  /// The facts of a row of a tile that are known before its taps are.
   struct Row {
     int position;  ///< of x, where a tap of displacement 0 reads
     Mask inside;   ///< positions of the kernel that read x and not its padding

@@ -7,7 +7,7 @@
 
 namespace sparsekiln {
 
-/// The same for feature-major operands: a thread copies one unit of every kPerPass-th feature. In the last
+/// The copy of feature-major operands: a thread copies one unit of every kPerPass-th feature. In the last
 /// unit of a feature, only batch rows that exist are read.
 template <class Config, int kSide, int kBlocks, int kEnd, template <int> class RowsOf>
 struct ActivationCopy<Config, kSide, kBlocks, kEnd, RowsOf, true> {

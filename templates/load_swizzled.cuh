@@ -316,7 +316,7 @@ class SwizzledStages {
     if constexpr (kAsync) ptx::commit_copies();
   }
 
-  // What is done with the units of a chunk: of<kPass>() is the operation for one pass.
+  // Operations on the units of a chunk: of<kPass>() is the operation for one pass.
   struct Queues {
     template <int kPass>
     __device__ __forceinline__ QueueUnits<kElementBytes, kWhole> of() const {

@@ -48,8 +48,8 @@ struct RowsOfPoints {
 /// rows or columns may be missing; these are not read and become zeros. Addresses are multiples of kAlignment
 /// bytes.
 ///
-/// `first` is the shared address of the thread's first quad. Those of the others differ by constants where a
-/// thread's quads are in one column.
+/// `first` is the shared address of the thread's first quad. The addresses of its other quads differ by
+/// constants where a thread's quads are in one column.
 enum Guard : int { kGuardNothing = 0, kGuardRows = 1, kGuardColumns = 2 };
 template <int kRows, int kCols, int kThreads, int kGuard, int kAlignment, class Product>
 struct TileCopy {
@@ -210,7 +210,7 @@ struct OperandStages {
   using CopyW =
       TileCopy<kColumns ? Config::chunk : Config::block_out, kColumns ? Config::block_out : Config::chunk,
                Config::threads, kGuardW, 16, typename Config::Product>;
-  /// What is known of the rows of a convolution's x that a thread copies quads of.
+  /// The rows of a convolution's x that a thread copies quads of.
   struct Points {
     typename Lattice<Config>::Row rows[CopyX::kPerThread];
     __device__ __forceinline__ explicit Points(const Source<Config>& from) {

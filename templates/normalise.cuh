@@ -221,7 +221,7 @@ struct NormalisedRows {
     for (int group = 0; group < kGroups; ++group)
       read_as<Type>(row + static_cast<long long>(group) * features, chunk, values[group]);
   }
-  /// The same of gain or bias.
+  /// Reads a chunk of gain or bias, of all groups.
   __device__ __forceinline__ void read_vector(const void* vector, int chunk, GroupValues& values) const {
 #pragma unroll
     for (int group = 0; group < kGroups; ++group)
@@ -268,7 +268,7 @@ struct SumsNormaliser : NormalisedRows<Config, 16> {
   using typename Rows::Output;
   using typename Rows::Values;
 
-  /// Those of the thread's features: of all its rows if they have one chunk, otherwise of the chunk at hand.
+  /// Gain and bias of the thread's features: of all its rows if they have one chunk, else of the one at hand.
   GroupValues gain;
   GroupValues bias;
 

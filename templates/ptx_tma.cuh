@@ -22,8 +22,8 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
 }
 
 /// Queues a copy of the box whose first element is `column` of `row`, and whose bytes arrive on `barrier`.
-/// What is outside of the matrix becomes zeros, and counts. With several CTAs, the box and its bytes arrive
-/// in all those that have a bit in `ctas`, at the same places.
+/// Elements outside of the matrix become zeros, and count. With several CTAs, the box and its bytes arrive in
+/// all those that have a bit in `ctas`, at the same places.
 template <int kCtas>
 __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, int column, int row,
                                          unsigned barrier, unsigned ctas = 1) {
@@ -41,8 +41,8 @@ __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, 
         : "memory");
 }
 
-/// The same of a map whose rows come in an order of their own (sparsekiln::TensorMap::run): `span` counts the
-/// rows that are exchanged with one another.
+/// The equivalent for a map whose rows come in an order of their own (sparsekiln::TensorMap::run): `span`
+/// counts the rows that are exchanged with one another.
 template <int kCtas>
 __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorMap& map, int column, int span,
                                                   unsigned barrier, unsigned ctas = 1) {

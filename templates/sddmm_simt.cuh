@@ -91,7 +91,7 @@ struct SddmmSimtTile {
   }
 };
 
-/// The same for feature-major operands. Four batch rows of a feature are read at once. Neighboring threads
+/// The tile for feature-major operands. Four batch rows of a feature are read at once. Neighboring threads
 /// have neighboring features, and the units that they read at the same time are in different banks.
 template <class Config>
 struct SddmmSimtFeatureTile {

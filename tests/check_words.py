@@ -41,6 +41,10 @@ _FIND = [(re.compile(rf"\b(?:{word})\b", re.I), instead) for word, instead in _W
 _FIND += [
     (re.compile(r"(?:^|(?<=[.!?] ))(?:Of|Likewise|Besides)(?= )(?! course)"), "a sentence that starts with its subject"),
     (re.compile(r"(?:^|(?<=[.!?] ))Nor(?= )"), "a sentence that starts with its subject"),
+    # The capital letter says that a sentence begins here.
+    (re.compile(r"\b(?:Those|That) of\b"), "the noun that it stands for, such as 'The end matrices of'"),
+    (re.compile(r"\bThe same (?:of|for)\b"), "what it is, such as 'The overload for' or 'Points of all phases'"),
+    (re.compile(r"\bWhat is\b"), "a noun, such as 'An output must not overlap' or 'The properties of'"),
 ]
 _C_TEXT = re.compile(r'"((?:\\.|[^"\\\n])*)"|//+<?\s*([^\n]*)|/\*(.*?)\*/', re.S)
 _KEYS = re.compile(r"`[^`]*`")  # names in documents and comments
@@ -68,6 +72,12 @@ def _lines(text: str, begin: str):
             yield number, line.strip().lstrip("# ")
 
 
+def _markdown_texts(text: str):
+    """Headings come without their marks, and without the words that only they may begin with."""
+    for number, line in enumerate(text.split("\n"), 1):
+        yield number, re.sub(r"^#+ +(?:What is\b)?", "", line.strip()).strip()
+
+
 def _texts(file: str, text: str):
     """The texts of a file that people read, each with its line."""
     suffix = pathlib.PurePath(file).suffix
@@ -76,7 +86,7 @@ def _texts(file: str, text: str):
     if suffix in (".py", ".pyi"):
         return _python_texts(text)
     if suffix == ".md":
-        return _lines(text, "")
+        return _markdown_texts(text)
     if suffix == ".build" or file == "dev":
         return _lines(text, "#")
     return ()

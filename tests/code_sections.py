@@ -118,7 +118,7 @@ def _relocations(sections: list[_Section]) -> dict[int, list[str]]:
 
 
 def _attributes(section: _Section) -> list[str]:
-    """Those of a .nv.info without numbers of symbols, which may differ where symbols have other names."""
+    """The attributes of a .nv.info without numbers of symbols, which may differ where symbols have other names."""
     of_file = section.name == ".nv.info"
     found, at = [], 0
     while at < len(section.bytes):
@@ -133,7 +133,7 @@ def _attributes(section: _Section) -> list[str]:
 
 
 def code_sections(elf: bytes) -> dict[str, list[str]]:
-    """What is loaded of an object file or a cubin: for each kind of section a sorted list of `SIZE:DIGEST`."""
+    """The loaded sections of an object file or a cubin: for each kind of section a sorted list of `SIZE:DIGEST`."""
     sections = _read_sections(elf)
     relocations = _relocations(sections)
     found = collections.defaultdict(list)
@@ -194,7 +194,7 @@ _MOST_DRAWS = 200  # of one problem: most often one to three are enough
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is asked of `sparsekiln compile`: a layout as rows of 0 and 1, and the arguments after its file."""
+    """A call of `sparsekiln compile`: a layout as rows of 0 and 1, and the arguments after its file."""
 
     layout: tuple[str, ...]
     arguments: tuple[str, ...]

@@ -6,7 +6,7 @@ Each argument is a build folder, where wanted limited to one kind of test. The k
 describes, are the tests' Meson suites; they say how a test's own output is counted (tests/counting.py). A program that
 crashes, runs out of time, or ends without saying what it ran counts as one failure.
 
-What is remembered between runs is in $SPARSEKILN_TEST_CACHE, by default sparsekiln-tests in the user's cache folder: what NVRTC
+Results remembered between runs are in $SPARSEKILN_TEST_CACHE, by default sparsekiln-tests in the user's cache folder: what NVRTC
 made of sources (tests/nvrtc_memo), kernels for the cpu that tests of their results took (a store, in SPARSEKILN_TEST_STORE), and
 which of the tests on the emulator passed with which files (tests/gates.py). These are not repeated while the files are the same;
 the last line then ends in `, N not repeated`. --full, or SPARSEKILN_TEST_FULL=1, repeats them, compiles everything, and has the

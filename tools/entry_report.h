@@ -28,9 +28,9 @@ namespace sparsekiln::tools {
 [[nodiscard]] std::vector<std::string> nvrtc_versions(const cache::Identity& identity,
                                                       std::span<const std::byte> payload);
 
-/// What is in an entry, as files that begin with its key: the identity; of a Binary its machine code, PTX and
-/// log, and where several versions of NVRTC have made one, that version in the names; of others the payload.
-/// Throws Error(cache) for a Binary that cannot be read.
+/// The contents of an entry, as files that begin with its key: the identity; of a Binary its machine code,
+/// PTX and log, and where several versions of NVRTC have made one, that version in the names; of others the
+/// payload. Throws Error(cache) for a Binary that cannot be read.
 [[nodiscard]] std::vector<NamedBytes> files_of(const cache::StoredEntry& entry);
 
 }  // namespace sparsekiln::tools

@@ -64,7 +64,7 @@ DType weight_type(const Record& record) {
   return parse_dtype(gradient ? record.field("out_dtype") : record.field("dtype"));
 }
 
-/// That of a convolution; a record of a linear layer does not state it.
+/// The geometry of a convolution; a record of a linear layer does not state it.
 Computation geometry_of(const Record& record) {
   Computation what;
   if (const std::string_view text = record.field("convolution"); !text.empty())

@@ -12,7 +12,7 @@ namespace sparsekiln::tools {
 /// The figures, and for each worker its items: the block rows of their places (-1: none), part of how many,
 /// and the steps (`[block column, output tile of the item]`).
 [[nodiscard]] Json describe_schedule(const Schedule& schedule);
-/// The same of an SDDMM schedule, and the blocks of every run.
+/// The overload for an SDDMM schedule, with the blocks of every run, too.
 [[nodiscard]] Json describe_schedule(const BlockRuns& schedule);
 
 }  // namespace sparsekiln::tools

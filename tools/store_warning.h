@@ -10,7 +10,8 @@ namespace sparsekiln::tools {
 /// and Built::pack_warning, where there are any, to the answer's warnings.
 void warn_if_not_kept(const Built& built, Answer& answer);
 
-/// The same for a Kernel, which does not carry the warning: asks `build` again, which has the Binary at hand.
+/// The overload for a Kernel, which does not carry the warning: asks `build` again, which has the Binary at
+/// hand.
 void warn_if_not_kept(const Options& options, const Problem& problem, const Binary& binary, From from,
                       Answer& answer);
 

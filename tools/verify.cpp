@@ -65,7 +65,7 @@ class Verification {
   }
 
  private:
-  /// What is wrong; empty where nothing is.
+  /// The fault of a run; empty where there is none.
   std::string run_once(Json& json) {
     const std::shared_ptr<const Device> device = open_device(target_);
     const Kernel kernel = load(binary_, target_);

@@ -87,7 +87,7 @@ void GatheringPass::store_features(Value* row) {
   });
 }
 
-/// The same of a convolution, where neighbouring points of the tile are neighbours in y.
+/// Stores the sums of a convolution: neighbouring points of the tile are neighbours in y.
 void GatheringPass::store_points(Value* row) {
   Value* features = features_of(row);
   Value* first_feature = v_.times(features, g_.block_out);

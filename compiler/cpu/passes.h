@@ -78,8 +78,8 @@ struct Geometry {
                             ///< float32, else [tile_n][block_out]
   [[nodiscard]] std::int64_t weight_sums_bytes() const { return sums_bytes / weights; }
   [[nodiscard]] std::int64_t out_bytes() const { return static_cast<std::int64_t>(size_of(out_dtype)); }
-  /// The alignment of vectors of elements of a type, `bytes` bytes, in x and y. Those of points begin at any
-  /// element.
+  /// The alignment of vectors of elements of a type, `bytes` bytes, in x and y. Vectors of points begin
+  /// at any element.
   [[nodiscard]] unsigned aligned(DType type, std::int64_t bytes) const {
     const std::int64_t first = channels_first ? static_cast<std::int64_t>(size_of(type)) : alignment;
     return static_cast<unsigned>(std::min<std::int64_t>({16, bytes, first}));

@@ -54,7 +54,7 @@ class PlainIr {
   [[nodiscard]] Value* as_operand(Value* sum) { return v_.widened(dtype_, v_.rounded_to(dtype_, sum)); }
   /// The only lane of `one`, in all of `lanes`.
   [[nodiscard]] Value* broadcast(Value* one, std::int32_t lanes);
-  /// Those of the call, as sums.
+  /// alpha and beta of the call, as sums.
   [[nodiscard]] Value* alpha();
   [[nodiscard]] Value* beta();
   /// Whether a vector of one sum is not 0; NaN is not.

@@ -77,7 +77,8 @@ struct SddmmGeometry {
   /// dw goes past the caches, of a layout where it is more than they hold and would only be read to be
   /// overwritten: LayoutNumber::streams.
   bool streams;
-  /// The same for the outer product of a batch of one, which is not accumulated by tiles.
+  /// dw goes past the caches, as with `streams`, in the outer product of a batch of one, which is not
+  /// accumulated by tiles.
   bool streams_products;
   /// The products of a batch of one are rounded to bf16 by multiply-adds where a layout has many of them
   /// (LayoutNumber::many_products) and operands are neither too large nor too small: see

@@ -95,8 +95,8 @@ SddmmPass::Value* SddmmPass::x_panel_of(const Run& run) {
   return v_.plus(v_.times(column, g_.x.panels_of_block()), run.x_panel);
 }
 
-/// What is added to a product of many: as of exact products, zeros have no sign. To others -0, which changes
-/// no product; null: there are only others.
+/// The addend of a product of many: as of exact products, zeros have no sign. The addend of others is -0,
+/// which changes no product; null: there are only others.
 SddmmPass::Value* SddmmPass::zero_added() {
   if (many_products_ == ir_.getFalse()) return nullptr;
   const auto zero = [&](double value) { return llvm::ConstantFP::get(ir_.getFloatTy(), value); };

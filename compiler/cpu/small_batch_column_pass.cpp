@@ -90,7 +90,7 @@ SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
   return rows;
 }
 
-/// What is broadcast word by word is widened by vectors before.
+/// Rows of x that are broadcast word by word are widened by vectors before.
 void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) {
   const std::int32_t lanes = std::min(8, lanes_);
   const unsigned align = g_.aligned(g_.dtype, std::int64_t{g_.word_bytes} * lanes);

@@ -7,8 +7,8 @@
 namespace sparsekiln::cpu {
 namespace {
 
-/// Bytes of the weight, where it comes from memory: hardware prefetchers stop at the end of a page. What is
-/// in a cache arrives faster without.
+/// Bytes of the weight, where it comes from memory: hardware prefetchers stop at the end of a page. A weight
+/// that is in a cache arrives faster without.
 constexpr std::int64_t kPrefetchAhead = 8192;
 
 /// Lanes are words of k; a register tile is as many rows of a block as there are chains for each batch row.

@@ -381,7 +381,7 @@ std::int32_t tiles_in_flight(const Config& config) {
 
 namespace {
 
-/// What is known of an entry without its layout.
+/// The part of an entry that is known without its layout.
 Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& instance, std::size_t index) {
   Entry entry;
   entry.up_to = range.up_to;

@@ -67,7 +67,8 @@ struct LoopCosts : CtaCosts {
   double part = 0;     ///< of a part of a split item
 };
 
-/// The same of a gradient of the weight. A chunk has config.tile_n batch rows.
+/// The costs of the code of a gradient of the weight, counted as in LoopCosts. A chunk has config.tile_n
+/// batch rows.
 struct SddmmCosts : CtaCosts {
   std::int32_t warps_in = 1;            ///< groups of warps, side by side along the inputs of a run
   std::int64_t group_products = 0;      ///< of a group that has blocks to multiply, in a chunk
@@ -100,7 +101,7 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 /// Instructions of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the
 /// derivative at z.
 [[nodiscard]] double activation_costs(const Computation& problem);
-/// The same for a copy of W: a block's gate.
+/// Instructions of a copy of W by one pass of a warp, besides the copy itself: a block's gate.
 [[nodiscard]] double gate_costs(const Computation& problem);
 
 /// Whether a thread's registers, by the family's estimate, are so few that NVRTC 13 spills none: at most

@@ -104,8 +104,8 @@ int number_of(std::string_view arch) {
   return number;
 }
 
-/// What is passed for one architecture. Options that every NVRTC from 12.0 on knows: leaner ones of later
-/// versions (--minimal, --no-cache) measure the same. Line numbers cost no time that can be measured and
+/// The options for one architecture. Every NVRTC from 12.0 on knows them: leaner ones of later versions
+/// (--minimal, --no-cache) measure the same. Line numbers cost no time that can be measured and
 /// change no instruction; they put the PTX into the cubin once more, some 100 KB.
 std::vector<std::string> option_list(std::string_view arch) {
   return {fmt::format("--gpu-architecture={}", arch), "--std=c++17", "--ptxas-options=-v",

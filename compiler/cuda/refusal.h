@@ -8,7 +8,7 @@ namespace sparsekiln::cuda {
 
 /// Throws `invalid_argument`: what is wrong, and what would work.
 [[noreturn]] void refuse(std::string_view why);
-/// The same of a config, which comes first.
+/// The overload for a config, which the message names first.
 [[noreturn]] void refuse(const Config& config, std::string_view why);
 
 }  // namespace sparsekiln::cuda

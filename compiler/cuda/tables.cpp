@@ -29,7 +29,7 @@ class ItemChunks {
   void add(const Item& item, std::span<const Step> steps) {
     if (chunk_.of_tiles) return add_of_tiles(item, steps);
     const std::size_t first = tables_.steps.size();
-    // Those of one column together, part by part: a part of x then serves them all.
+    // Steps of one column together, part by part: a part of x then serves them all.
     for (std::size_t begin = 0; begin < steps.size();) {
       std::size_t end = begin + 1;
       while (end < steps.size() && (steps[end].flags & kSameInput) != 0) ++end;

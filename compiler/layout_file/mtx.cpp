@@ -31,7 +31,7 @@ using Format = MtxBanner::Format;
 using Field = MtxBanner::Field;
 using Symmetry = MtxBanner::Symmetry;
 
-/// What is kept of a value: the signs of its real and imaginary parts.
+/// The part of a value that is kept: the signs of its real and imaginary parts.
 struct Signs {
   std::int8_t real;
   std::int8_t imaginary;

@@ -31,7 +31,7 @@ Layout parse_smtx(std::string_view text, std::string_view name) {
       read_integer(lines, line, "non-zeros", 0, std::min(rows * cols, Layout::kMaxBlocks), kSeparators);
   expect_line_end(lines, line);
 
-  // What is reserved is bounded by what the lines can hold, whatever the first one says.
+  // Reserved memory is bounded by what the lines can hold, whatever the first one says.
   line = lines.next().value_or("");
   std::vector<std::int32_t> crow;
   crow.reserve(std::min(static_cast<std::size_t>(rows) + 1, line.size() / 2 + 1));

@@ -120,7 +120,7 @@ std::shared_ptr<HostMemory> find_host(CUdeviceptr address) {
   return nullptr;
 }
 
-/// What is known of a pointer, device or pinned.
+/// The attributes of a pointer, device or pinned.
 struct Pointed {
   CUmemorytype type = CU_MEMORYTYPE_DEVICE;
   Context* context = nullptr;

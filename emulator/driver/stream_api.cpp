@@ -4,7 +4,7 @@
 #include "emulator/driver/call.h"
 #include "emulator/driver/capture.h"
 
-// Streams and events (CUDA Driver API 13.0, sections 6.18 and 6.19). What is queued has run when the call
+// Streams and events (CUDA Driver API 13.0, sections 6.18 and 6.19). Queued work has run when the call
 // that queued it returns, so nothing here waits but for other threads.
 
 using namespace sparsekiln::driver;

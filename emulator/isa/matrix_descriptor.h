@@ -79,7 +79,7 @@ inline constexpr std::uint32_t kMatrixAddresses = std::uint32_t{1} << 18;
   return (address ^ flipped << 4) % kMatrixAddresses;
 }
 
-/// The same for a unit: of one row, and the k of as many elements as `k` counts (K-major), or of one k, and
+/// The address of a unit: of one row, and the k of as many elements as `k` counts (K-major), or of one k, and
 /// rows (MN-major).
 [[nodiscard]] constexpr std::uint32_t unit_address(const MatrixDescriptor& matrix, MatrixMajor major,
                                                    std::uint32_t row, std::uint32_t k) {

@@ -199,7 +199,7 @@ void do_nothing(Warp&, const Instruction&, Mask) {}
 
 // ---- createpolicy ----
 
-/// The same for all: hints change no result.
+/// All policies are the same number: hints change no result.
 void make_policy(Warp& warp, const Instruction& instruction, Mask mask) {
   lanes::produce(lanes::operand<std::uint64_t>(warp, instruction, 0), mask,
                  [](int) { return std::uint64_t{1}; });

@@ -43,10 +43,10 @@ void check_shared(const CheckedAccess& checked, Block& of, const std::uint64_t* 
 void check_global(const CheckedAccess& checked, const std::uint64_t* addresses, Mask common,
                   std::byte** host);
 
-/// The same for the space of the access, whichever it is.
+/// The checks for the space of the access, whichever it is.
 void check_space(const CheckedAccess& checked, const std::uint64_t* addresses, std::byte** host);
 
-/// What is checked and recorded of an access line by line: unwritten bytes, copies on their way, races.
+/// Checks and records an access line by line: unwritten bytes, copies on their way, races.
 struct SharedWatch {
   const CheckedAccess& checked;
   Block& of;

@@ -35,10 +35,10 @@ struct AsyncIssue {
 /// Throws Fault. A write counts as written from now on.
 void touch_shared(const AsyncIssue& issue, Block& of, std::uint32_t offset, std::uint32_t bytes,
                   AccessKind kind);
-/// The same for several ranges.
+/// The overload for several ranges.
 void touch_shared(const AsyncIssue& issue, Block& of, std::span<const SharedRange> ranges, AccessKind kind);
-/// The same for global memory. Returns the host's address of the first byte. All bytes are of one allocation,
-/// or it faults.
+/// The equivalent for global memory. Returns the host's address of the first byte. All bytes are of one
+/// allocation, or it faults.
 std::byte* touch_global(const AsyncIssue& issue, std::uint64_t address, std::uint32_t bytes, AccessKind kind);
 
 /// From now on what lanes of `lanes` do comes after what the agent did: they have waited for it.

@@ -155,7 +155,8 @@ void fill_fixed_rows(const Block& block, const Warp& warp, bool first);
 void release_barriers(Block& block);
 /// A warp ended: faults if others of its warpgroup have executed more wgmmas (machine/wgmma.cpp).
 void end_matrix(const Warp& warp);
-/// The same for setmaxnreg (machine/set_registers.cpp).
+/// A warp ended: faults if others of its warpgroup have executed more setmaxnregs
+/// (machine/set_registers.cpp).
 void end_registers(const Warp& warp);
 /// Faults where a warp waits for registers.
 void report_registers(const Block& block);

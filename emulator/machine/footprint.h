@@ -47,7 +47,7 @@ class Footprint {
   Footprint(const Footprint&) = delete;
   Footprint& operator=(const Footprint&) = delete;
 
-  /// That of an allocation, made if it is not there.
+  /// The footprint of an allocation, made if it is not there.
   [[nodiscard]] AllocationFootprint& add(const Allocation& allocation);
   /// Null where there is none. No two allocations of a context ever have the same address.
   [[nodiscard]] const AllocationFootprint* find(std::uint64_t address) const;

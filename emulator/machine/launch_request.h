@@ -9,7 +9,7 @@
 
 namespace sparsekiln::emulator {
 
-/// What is checked. All checks are on by default; bounds are always checked, so that no kernel can damage the
+/// The checks of a launch. All are on by default; bounds are always checked, so that no kernel can damage the
 /// process.
 struct Checks {
   bool unwritten = true;  ///< reads of memory that nothing wrote

@@ -27,7 +27,7 @@ struct Mbarrier {
 inline constexpr std::uint32_t kMostArrivals = (1u << 20) - 1;
 inline constexpr std::int64_t kMostTransactions = (1 << 20) - 1;
 
-/// Those of a block, by offset.
+/// The mbarriers of a block, by offset.
 using Mbarriers = std::map<std::uint32_t, Mbarrier>;
 
 /// "mbarrier at 0x…, whose phase 3 still needs 1 arrival and 128 bytes"

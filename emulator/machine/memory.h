@@ -60,13 +60,13 @@ class GlobalMemory {
   [[nodiscard]] std::uint64_t used() const;
   [[nodiscard]] std::size_t allocations() const;
 
-  /// The host side of cuMemcpy and cuMemset; false if the range is not within one allocation. What is written
-  /// counts as written; what is read may be unwritten.
+  /// The host side of cuMemcpy and cuMemset; false if the range is not within one allocation. Bytes that
+  /// are written count as written; bytes that are read may be unwritten.
   bool write(std::uint64_t address, const void* from, std::uint64_t bytes);
   bool read(std::uint64_t address, void* to, std::uint64_t bytes) const;
   bool fill(std::uint64_t address, std::uint8_t value, std::uint64_t bytes);
-  /// The same for a copy within the device: unwritten bytes stay unwritten at their new address. Ranges may
-  /// overlap.
+  /// A copy within the device; false if a range is not within one allocation. Unwritten bytes stay unwritten
+  /// at their new address. Ranges may overlap.
   bool copy(std::uint64_t to, std::uint64_t from, std::uint64_t bytes);
 
   /// All allocations by address, for a launch; they stay where they are until released.

@@ -39,7 +39,7 @@ struct LanePattern {
   }
   [[nodiscard]] int step() const { return first_and_step >> 5; }
   [[nodiscard]] int lane_at(int byte) const { return ((first_and_step & 31) + (byte >> step() ^ turn)) & 31; }
-  /// The same for a stretch of 16 bytes that begins at `byte` of this one.
+  /// The pattern of a stretch of 16 bytes that begins at `byte` of this one.
   [[nodiscard]] LanePattern within(int byte) const {
     return step() >= 4 ? of(lane_at(byte), kOneLane) : of(lane_at(byte), step());
   }
@@ -150,7 +150,7 @@ struct Viewer {
 
 enum class Added : std::uint8_t { yes, race, no_room };
 
-/// What is remembered of a stretch of memory, in parts of kPartBytes.
+/// The remembered touches of a stretch of memory, in parts of kPartBytes.
 template <int kMost, int kPartBytes>
 class Touches {
  public:

@@ -72,7 +72,7 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
 void commit_copies(Warp& warp, Mask mask);
 /// Until at most `pending` of each lane's groups are on their way.
 void wait_copies(Warp& warp, Mask mask, std::uint32_t pending);
-/// The same for all copies, committed or not.
+/// Until no copy is on its way, committed or not.
 void wait_all_copies(Warp& warp, Mask mask);
 
 /// bar.sync, bar.arrive, and their likes: barrier `id` (0 to 15) of `threads` threads (0: the whole block). A

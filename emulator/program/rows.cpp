@@ -84,7 +84,7 @@ Crossing crossing_rows(std::span<const Draft> drafts, std::span<const BasicBlock
   return crossing;
 }
 
-/// What is live where blocks begin and end.
+/// The rows that are live where blocks begin and end.
 struct Liveness {
   std::vector<BitSet> in;
   std::vector<BitSet> out;

@@ -297,7 +297,7 @@ class Trainer:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
 
     def result(self, run: Run) -> Result:
-        """That of the run, which is done now if it never was."""
+        """The result of the run, which is done now if it never was."""
         file = self.results / f"{run.name}.json"
         if file.exists():
             found = Result.read(file)

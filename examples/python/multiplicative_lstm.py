@@ -20,7 +20,7 @@ Linear = Callable[[int, int, int], nn.Module]
 
 
 class Scale(nn.Module):
-    """What is left of nn.LayerNorm without the normalisation: a gain and a bias."""
+    """The rest of nn.LayerNorm without the normalisation: a gain and a bias."""
 
     def __init__(self, features: int):
         super().__init__()

@@ -81,7 +81,7 @@ class Plan:
         return [Unit("comparison", pictures, kind, shape, self.dropout, rate, steps, seed) for seed in range(self.seeds)]
 
     def updates(self, pictures: str) -> int:
-        """Those of all runs."""
+        """The updates of all runs."""
         return len(self.kinds(pictures)) * (len(self.rates) * self.search_steps(pictures) + self.seeds * self.steps[pictures])
 
 
@@ -105,7 +105,7 @@ def best_check(result: dict) -> dict:
 
 
 def look_up(plan: Plan, results: Results, pictures: str) -> dict[str, Found]:
-    """What is there, for each kind of network."""
+    """The results that are there, for each kind of network."""
     networks = {}
     for kind in plan.kinds(pictures):
         there = {unit.rate: results.of(unit) for unit in plan.search(pictures, kind)}
@@ -174,7 +174,7 @@ def take_times(plan: Plan, results: Results, pictures: str, rounds: int) -> None
 
 
 def timed_shapes(plan: Plan, pictures: str) -> dict[str, Shape]:
-    """Those of the networks, and that of the dense one with all blocks present."""
+    """The shapes of the networks, and that of the dense one with all blocks present."""
     full = Shape(plan.dense.features, plan.dense.depth, plan.block, plan.dense.features // plan.block)
     return {kind: plan.shape(pictures, kind) for kind in plan.kinds(pictures)} | {FULL: full}
 

@@ -183,7 +183,7 @@ class LogisticMixture(NamedTuple):
         return -of_pixels.sum((1, 2)) / (math.log(2) * images[0].numel())
 
     def _means(self, means: Tensor, shares: Tensor, x: Tensor) -> Iterator[Tensor]:
-        """Those of one channel after the other, each [n, mixtures, height, width]."""
+        """The means of one channel after the other, each [n, mixtures, height, width]."""
         means = means.unflatten(1, (self.channels, self.mixtures))
         shares = shares.tanh().unflatten(1, (self.pairs, self.mixtures))
         for channel in range(self.channels):
@@ -194,7 +194,8 @@ class LogisticMixture(NamedTuple):
 
 
 def log_probability(x: Tensor, mean: Tensor, log_scale: Tensor, levels: int) -> Tensor:
-    """That of the level at x, a number from −1 to 1: the logarithm of what a logistic distribution has nearer to it than to others.
+    """The log probability of the level at x, a number from −1 to 1: the logarithm of what a logistic distribution has nearer to it
+    than to others.
 
     σ(upper) − σ(lower) = σ(upper) · σ(−lower) · (1 − e^(lower − upper)) is exact where the difference of nearly equal numbers
     is not. The first level has all that is below, the last one all that is above.

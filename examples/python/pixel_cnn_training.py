@@ -116,7 +116,7 @@ class Training:
         return max(1, self.unit.steps // CHECKS)
 
     def batch(self, step: int) -> Tensor:
-        """That of a step, counted from 0. What is left of an epoch is dropped."""
+        """The batch of a step, counted from 0. The images left of an epoch are dropped."""
         size, images = BATCHES[self.unit.pictures], self.split.training
         epoch, number = divmod(step, len(images) // size)
         order = torch.Generator().manual_seed(1000 * self.unit.seed + epoch)
@@ -213,7 +213,7 @@ class Results:
 
 @functools.cache
 def sparse_shape(dense: Shape, block: int, degree: int, grow: str, pictures: str) -> Shape:
-    """That of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider".
+    """The sparse shape of as many parameters as the dense one: of as many features, "deeper", or as deep and "wider".
 
     A block of features more or less is some per cent of the parameters of a wider one.
     """
@@ -225,7 +225,7 @@ def sparse_shape(dense: Shape, block: int, degree: int, grow: str, pictures: str
 
 @functools.cache
 def narrow_shape(dense: Shape, depth: int, pictures: str) -> Shape:
-    """That of a dense network of another depth with about as many parameters: a feature more or less is some per cent of them."""
+    """The shape of a dense network of another depth with about as many parameters: a feature more or less is some per cent of them."""
     return as_large(dense, (Shape(features, depth) for features in itertools.count(1)), pictures, percent=3)
 
 

@@ -105,7 +105,7 @@ def in_steps(network: ResidualNetwork, density: float, block: int, optimizer: to
 
 
 def epochs_of(contestants: list[Contestant]) -> int:
-    """Those of all networks of one seed, together."""
+    """The epochs of all networks of one seed, together."""
     from_the_start = [one for one in contestants if one.kind in (RANDOM, NARROW)]
     return EPOCHS * (1 + len(from_the_start)) + FURTHER_EPOCHS * len(contestants)
 

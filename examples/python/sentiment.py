@@ -82,7 +82,7 @@ class Sentences:
 
     @classmethod
     def read(cls, archive: pathlib.Path, alphabet: str, most: int | None = None) -> "Sentences":
-        """Those of the archive, or about `most` of them, but for neutral ones and what is empty."""
+        """The sentences of the archive, or about `most` of them, but for neutral and empty ones."""
         found = rated(archive)
         chosen = found[:: max(1, len(found) // most)] if most else found  # favourable ones come first
         kept = [(spelled(text, alphabet), rating > 0) for text, rating in chosen if rating]

@@ -128,7 +128,7 @@ class Mean:
 
     @property
     def clear(self) -> bool:
-        """Whether 0 is outside the 95 % interval of Student's t. That of a single value is infinite."""
+        """Whether 0 is outside the 95 % interval of Student's t. The interval of a single value is infinite."""
         return self.count > 1 and abs(self.value) > STUDENT[min(self.count, max(STUDENT))] * self.error
 
 
@@ -153,7 +153,7 @@ class Findings:
 
     @property
     def compared(self) -> list[Network]:
-        """Those of the plan that have a long run."""
+        """The networks of the plan that have a long run."""
         return [network for network in self.plan.compared if self.trained(network)]
 
     def searched(self, network: Network) -> list[Result]:

@@ -24,8 +24,8 @@ struct Built {
   /// Why the Binary is not kept on disk, so that other processes will make it again: what was asked, what is
   /// wrong and what would work. Empty where it is kept.
   std::string cache_warning;
-  /// What is wrong with packs that the environment names, and were therefore passed over. Empty where nothing
-  /// is.
+  /// The faults of packs that the environment names, and that were therefore passed over. Empty where there
+  /// are none.
   std::string pack_warning;
 };
 

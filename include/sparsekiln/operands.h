@@ -33,8 +33,8 @@ struct ActivationPair {
 /// have the axes of its extents, from which all others follow. Weights are [blocks, taps, block_out,
 /// block_in], or [blocks · taps, block_out, block_in].
 ///
-/// What is computed must not overlap what is read. Every element of it is written; it is read only where
-/// beta != 0.
+/// An output must not overlap an operand that is read. Every element of an output is written; it is read only
+/// where beta != 0.
 struct Operands {
   TensorView x;  ///< [n, in_features]
   /// [blocks, block_out, block_in], dense, row-major over the layout; with Epilogue::lstm, but not with

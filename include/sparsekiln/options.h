@@ -65,8 +65,8 @@ struct TuningProgress {
   double seconds = 0;          ///< since the run began
 };
 
-/// Is told of the progress while Tuning::now tunes, on the thread that called `compile`. Where equal requests
-/// are made at the same time, one of them tunes, and only its watch is told.
+/// Receives progress callbacks while Tuning::now tunes, on the thread that called `compile`. Where equal
+/// requests are made at the same time, one of them tunes, and only its watch receives them.
 class TuningWatch {
  public:
   virtual ~TuningWatch() = default;

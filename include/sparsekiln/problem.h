@@ -168,7 +168,7 @@ class Batch {
 /// The most (x, dy) pairs of one launch of grad_weight.
 inline constexpr std::size_t kMostPairs = 8;
 
-/// What is computed for one batch, whatever the layout.
+/// The computation for one batch, whatever the layout.
 struct Computation {
   Operation operation = Operation::forward;
   BlockShape block;

@@ -231,7 +231,7 @@ class Call {
 
   void give(std::size_t operand, nb::handle value) {
     if (!value.is_none() && (taken_ >> operand & 1) == 0)
-      raise(PyExc_TypeError, "this kernel (" + std::string(kernel_.operation) + ") looks at no operand " +
+      raise(PyExc_TypeError, "this kernel (" + std::string(kernel_.operation) + ") does not take operand " +
                                  std::string(kOperands[operand].name) + "; it was compiled without");
     if (objects_[operand].is_valid())
       raise(PyExc_TypeError, "operand " + std::string(kOperands[operand].name) + " is given twice");
@@ -277,7 +277,7 @@ class Call {
   /// Features of dx, or dy of grad_weight, for each of the layer's; and of what is normalised for each of
   /// y's.
   [[nodiscard]] std::int64_t gates_of_cell() const { return cell() ? 4 : 1; }
-  /// Those of y, or of one gate of dx.
+  /// Features of y, or of one gate of dx.
   [[nodiscard]] std::int64_t features_of_end() const {
     if (!forward()) return kernel_.in_features;
     return normalises() ? kernel_.out_features / gates_of_cell() : kernel_.out_features;
@@ -399,7 +399,7 @@ class Call {
     operands_.workspace_size = elements * space.dtype.bits * space.dtype.lanes / 8;
   }
 
-  /// That of the gates which were given: the taps of a convolution's block share one. A launch checks it.
+  /// The number of gates that were given: the taps of a convolution's block share one. A launch checks it.
   [[nodiscard]] std::int64_t gate_count() const {
     const auto& gates = tensors_[index_of("gates")];
     return gates && gates->get().ndim == 1 ? gates->get().shape[0] : kernel_.blocks;
@@ -561,7 +561,7 @@ void bind_kernel(nb::module_& module) {
       "grad_input  dx[n, in] = dy[n, out] W         kernel(dy, w, dx=None)\n"
       "grad_weight dw[blocks, block_out, block_in]  kernel(x, dy, dw=None)\n\n"
       "Operands are arrays of NumPy, PyTorch, JAX, CuPy, or what speaks DLPack, of the kernel's type,\n"
-      "on its device; rows are contiguous, at any distance. Those of a convolution are images,\n"
+      "on its device; rows are contiguous, at any distance. Operands of a convolution are images,\n"
       "[n, (depth,) (height,) width, features], or their rows, and w is\n"
       "[blocks, taps, block_out, block_in]; where blocks lack taps of their own, it is\n"
       "[taps of all blocks, block_out, block_in]. By name: bias[out], v, v_bias, residual,\n"

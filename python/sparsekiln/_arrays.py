@@ -13,8 +13,8 @@ _IMMUTABLE = {"jax", "jaxlib", "tensorflow"}
 def exportable(operand: str, array: Any, written: bool) -> tuple[Any, str | None]:
     """The array, and None; or, of a type that NumPy does not export, such as bfloat16, words of its size, and its name.
 
-    What is read is a copy of an array whose bytes or elements are not where a kernel looks for them: in the other byte order,
-    or among other fields of a structured array.
+    An operand that is read becomes a copy if its bytes or elements are not where a kernel looks for them: in the other byte
+    order, or among other fields of a structured array.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor) and not written:  # one that has to be computed

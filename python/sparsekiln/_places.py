@@ -25,7 +25,7 @@ def check_extension() -> None:
 
 
 def name_places() -> None:
-    """Tells the library where they are, in the environment. What is there already stays."""
+    """Tells the library where the parts are, in the environment. Variables that are set already stay."""
     emulator = _PACKAGE / "libsparsekiln_emulator.so"
     if emulator.is_file():
         os.environ.setdefault("SPARSEKILN_EMULATOR", str(emulator))

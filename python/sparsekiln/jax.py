@@ -50,7 +50,7 @@ _NAMED_OTHERWISE = {
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """What is known about a layer when JAX traces it. Equal layers share kernels and traces."""
+    """The properties of a layer that are known when JAX traces it. Equal layers share kernels and traces."""
 
     layout: sparsekiln.Layout
     block: tuple[int, int]

@@ -5,7 +5,7 @@
 namespace sparsekiln::cuda {
 
 /// Lets this thread allocate while some other stream is being captured, which by default is refused and
-/// spoils that capture. What is allocated here has nothing to do with it.
+/// spoils that capture. Memory that is allocated here has nothing to do with it.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const DriverApi& api) : api_(api) {

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What is said of a text that is refused; empty where it is not.
+/// The message for a text that is refused; empty where it is not.
 std::string refusal(const std::string& text) {
   try {
     (void)parse_record(text);

@@ -94,7 +94,7 @@ class Bench(SmallBatchCases, unittest.TestCase):
         )
 
     def written_with_torch(self, name: str) -> list[dict[str, str]]:
-        """The same of a script for PyTorch layers."""
+        """The rows of `written`, for a script for PyTorch layers."""
         if not _PYTHON_PACKAGE:
             self.skipTest("the Python package was not built")
         if importlib.util.find_spec("torch") is None:

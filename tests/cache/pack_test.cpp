@@ -47,7 +47,7 @@ void write(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-/// What is said of a pack of these bytes; nothing where it opens.
+/// The message for a pack of these bytes; nothing where it opens.
 std::optional<std::string> refusal(const fs::path& file, const std::string& bytes) {
   write(file, bytes);
   try {

@@ -88,8 +88,8 @@ std::int64_t number_of(const Correlation& lattice, const Extents& point) {
   return (std::int64_t{point[0]} * lattice.pitch[1] + point[1]) * lattice.pitch[2] + point[2];
 }
 
-/// What is at a number of a phase image of x: the coordinates of its points are those from origin on, in rows
-/// of pitch[2] and planes of pitch[1] rows.
+/// The position at a number of a phase image of x: the coordinates of its points are those from origin on, in
+/// rows of pitch[2] and planes of pitch[1] rows.
 std::optional<Extents> decoded(const Correlation& lattice, const Extents& phase, std::int64_t number) {
   const std::int64_t place = number - number_of(lattice, lattice.origin);
   if (place < 0) return std::nullopt;

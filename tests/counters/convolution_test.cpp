@@ -183,7 +183,7 @@ const std::vector<Counted>& defaults() {
   return all;
 }
 
-/// The same of forward products with an edge bias.
+/// Counts of forward products with an edge bias.
 const std::vector<Counted>& with_edges() {
   static const std::vector<Counted> all = [] {
     std::vector<Counted> result;
@@ -197,7 +197,7 @@ const std::vector<Counted>& with_edges() {
   return all;
 }
 
-/// The same of channels-first images, of even and odd numbers of points, and of any number of them.
+/// Counts of channels-first images, of even and odd numbers of points, and of any number of them.
 const std::vector<Counted>& with_images() {
   static const std::vector<Counted> all = [] {
     std::vector<Counted> result;

@@ -36,7 +36,7 @@ const Keys& keys() {
   return made;
 }
 
-/// What is believed is exactly what was sealed.
+/// Believed bytes are exactly those that were sealed.
 void check(std::span<const std::byte> bytes) {
   std::string why;
   const auto payload = unseal(wanted(), bytes, Keys(), true, why);
@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   sealed.resize(header);
   sealed.insert(sealed.end(), bytes.begin(), bytes.end());
   check(sealed);
-  // What is signed may still hold anything.
+  // A signed entry may still hold anything.
   auto trusted = seal(wanted(), bytes, keys());
   std::string whole;
   if (!unseal(wanted(), trusted, keys(), false, whole)) std::abort();

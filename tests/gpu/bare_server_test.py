@@ -1,7 +1,7 @@
 """A GPU server that has CPython, its packages (NumPy, PyTorch), NVRTC and a few programs, but no compiler, no LLVM, no libraries
 for development and no network: what is copied there works. The emulator is the driver.
 
-What is copied, server_tree.py says. TEST_PYTHON is the interpreter whose CPython and packages are there.
+server_tree.py says what is copied. TEST_PYTHON is the interpreter whose CPython and packages are there.
 """
 
 import json

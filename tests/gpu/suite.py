@@ -1,7 +1,7 @@
 """Runs the kernel suite on this machine's GPU: tests/gpu/suite.py --build BUILD --out DIR [--minutes N].
 
 As many processes as there are cores share the suite's kernels and test cases, first a quarter of the kernels of each
-table, then the other test cases, then the rest; each quarter is compiled as a whole before it is run. What is not
+table, then the other test cases, then the rest; each quarter is compiled as a whole before it is run. Work that is not
 reached within the minutes is left to the next call, which continues from DIR; once nothing is left, what failed runs
 again. A process that crashes, hangs or loses its context fails its current part, and another one continues with the rest.
 The last line is `N passed, N failed`, with what was not reached. Exit status: 0 all passed, 1 some failed, 3 some were not reached.

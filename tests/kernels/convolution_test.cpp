@@ -308,7 +308,7 @@ Trial enlarged(Trial trial, std::size_t number) {
   return trial;
 }
 
-/// What is wrong about the code of an attached kernel, as far as results do not show it.
+/// The fault of an attached kernel's code, as far as results do not show it; empty where there is none.
 std::string not_shared(const Trial& trial, std::size_t number) {
   const Trial other = enlarged(trial, number);
   const Built first = build(other.layout, other.options);

@@ -29,7 +29,7 @@ Options options_of(std::int32_t block, std::int64_t n, Operation operation) {
   return options;
 }
 
-/// What is wrong with one launch on small integers; empty if nothing is.
+/// The fault of one launch on small integers; empty if there is none.
 std::string wrong(const Layout& layout, const Options& options, TestLaunchShape launch) {
   const Kernel kernel = compile(layout, options);
   const auto test_launch = make_test_launch(make_problem(layout, options), launch, Inputs::small_integers, 1);

@@ -25,7 +25,7 @@ using namespace sparsekiln::test;
 
 namespace {
 
-/// What is computed in addition to dw.
+/// The parts of a computation in addition to dw.
 struct Extras {
   bool scale = false;
   float beta = 0;

@@ -46,7 +46,7 @@ void check_right(const Layout& layout, const Options& options, std::int64_t n) {
   }
 }
 
-/// The same of a gradient of the weight.
+/// Two launches of a gradient of the weight: the second finds counters as the first one left them.
 void check_gradient(const Layout& layout, const Options& options, const TestLaunchShape& shape) {
   CAPTURE(to_string(*options.config));
   const Kernel kernel = compile(layout, options);

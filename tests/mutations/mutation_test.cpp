@@ -183,7 +183,7 @@ TEST_CASE("every fault planted in a tensor-core kernel that reads blocks by colu
       3);
 }
 
-/// Those of every kernel of the copy engine and wgmma, and `more`.
+/// The faults of every kernel of the copy engine and wgmma, and `more`.
 std::vector<Fault> faults_of_wgmma(std::initializer_list<Fault> more) {
   std::vector<Fault> faults = {Fault::product_fence_removed,  Fault::product_wait_off_by_one,
                                Fault::product_commit_removed, Fault::expected_bytes_off,

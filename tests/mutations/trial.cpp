@@ -68,7 +68,7 @@ std::string judge_gradient(const Kernel& kernel, const Problem& problem,
   return check_result.ok ? "" : "the oracle: " + check_result.first_failure;
 }
 
-/// What is found; empty where nothing is.
+/// The fault that is found; empty where there is none.
 std::string run_once(const Binary& binary, const Problem& problem, const std::string& device_text) {
   const std::shared_ptr<const Device> device = open_device(device_text);
   try {

@@ -156,13 +156,13 @@ def emulate_convolutions(monkeypatch: pytest.MonkeyPatch, architecture: str = "s
 
 
 def emulate_lstm_steps(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
-    """The same of steps of an LSTM."""
+    """Steps of an LSTM on cpu tensors are computed as those on CUDA tensors are, except that a kernel is launched on copies."""
     monkeypatch.setattr(lstm_steps, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
     return _emulate(monkeypatch, lstm_steps, architecture)
 
 
 def emulate_linear(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
-    """The same of the forward pass of linear layers."""
+    """The forward pass of linear layers on cpu tensors is computed as on CUDA tensors, except that a kernel is launched on copies."""
     monkeypatch.setattr(products, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
     emulated = _emulate(monkeypatch, products, architecture)
 

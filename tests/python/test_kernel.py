@@ -129,7 +129,7 @@ def test_errors_name_the_operand_and_say_what_would_work():
             call()
         assert caught.value.kind == "invalid argument" and isinstance(caught.value, ValueError)
     for call, says in [
-        (lambda: kernel("x", w), "operand x"), (lambda: kernel(x, w, bias=w), "no operand bias"), (lambda: kernel(x, w, q=1), "'q'"), (lambda: kernel(x, w, x=x), "twice"),
+        (lambda: kernel("x", w), "operand x"), (lambda: kernel(x, w, bias=w), "not take operand bias"), (lambda: kernel(x, w, q=1), "'q'"), (lambda: kernel(x, w, x=x), "twice"),
         (lambda: kernel(w=w), "needs operand x"), (lambda: kernel(x, w, x, x), "three operands"),
     ]:  # fmt: skip
         with pytest.raises(TypeError, match=says):

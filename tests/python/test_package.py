@@ -1,4 +1,4 @@
-"""What is installed is what lies in the source tree."""
+"""The installed files are those of the source tree."""
 
 import os
 import pathlib

@@ -324,7 +324,7 @@ def test_tiles_are_the_patches_side_by_side():
 
 
 def found_with(example, dense_bits, sparse_bits, searched=(1.0, 0.9, 1.1, 1.2), rate=16e-3):
-    """What is found of both networks, whose runs have these bits on the test and 0.2 less in training; the last check is not the best one."""
+    """The results of both networks, whose runs have these bits on the test and 0.2 less in training; the last check is not the best one."""
     training, _ = tiny_unit()
     shapes = {"dense": training.Shape(64, 2), "sparse": training.Shape(64, 8, 8, 2)}
     networks = {}

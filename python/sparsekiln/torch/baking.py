@@ -38,8 +38,8 @@ def set_baking(on: bool) -> None:
 
     They are taken as soon as they are there, for each call from then on; their results may differ from those before in how they
     are rounded. CUDA graphs that were captured before keep the kernels that they have. It is on, unless the environment has
-    SPARSEKILN_BAKING=off; under torch.use_deterministic_algorithms nothing is baked. What is being compiled when this is switched off
-    is not taken.
+    SPARSEKILN_BAKING=off; under torch.use_deterministic_algorithms nothing is baked. A kernel that is being compiled when this is
+    switched off is not taken.
     """
     global _on
     _on = bool(on)

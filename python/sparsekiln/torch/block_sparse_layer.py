@@ -188,7 +188,7 @@ class BlockSparseLayer(IndexTensors):
         resizing.write_(self.weight_values, self._in_slots(blocks))
 
     def _in_slots(self, blocks: Tensor) -> Tensor:
-        """What is [blocks of the layout, …], in its order, in the order of `weight_values`, with zeros where there is room for others."""
+        """A tensor [blocks of the layout, …], in its order, put in the order of `weight_values`, with zeros where there is room for others."""
         room = self._room(self.layout)
         if self._gathered is not None:
             return blocks.new_zeros((room, *blocks.shape[1:])).index_copy(0, self._gathered.to(blocks.device), blocks)

@@ -138,8 +138,8 @@ _ABOUT = """nn.Conv{d}d whose weight has only the blocks of channels that its la
     and nothing is padded, which is a linear layer of each position, one kernel serves all sizes of the input. On CUDA tensors
     the extents of a kernel are 64 together at most, with 1 for each dimension that there is not.
 
-    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
-             each of several groups must be; a layout keeps the blocks within groups
+    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. The channels
+             of each of several groups must be; a layout keeps the blocks within groups
     kernel_size, stride, padding, dilation, bias, device, dtype  as in nn.Conv{d}d; types are float32, bfloat16 and float16, and
              on the cpu float64
     padding_mode  "zeros" alone

@@ -4,8 +4,8 @@
     edge_bias_gradients    dy · gain[s], which is the gradient of the sum, and the gradients of gain and bias
 
 Gain and bias are [situations, out] in any type but float64, and are taken in float32: see sparsekiln.edge_situations. The
-gradients of convolution_edge_bias are those of the operator convolution, by dy · gain[s]. That of the gain needs the sums,
-which the kernel does not store: the backward pass computes them again, and only where the gain has a gradient. All results are
+gradients of convolution_edge_bias are those of the operator convolution, by dy · gain[s]. The gradient of the gain needs the
+sums, which the kernel does not store: the backward pass computes them again, and only where the gain has a gradient. All results are
 differentiable, and their gradients are differentiable once more.
 """
 
@@ -32,7 +32,7 @@ _ops = torch.ops.sparsekiln
 
 @functools.lru_cache(maxsize=64)
 def situations_of(form: Geometry, input: tuple[int, ...], taps: str) -> "sparsekiln.EdgeSituations":
-    """Those of images of these extents."""
+    """The edge situations of images of these extents."""
     return sparsekiln.edge_situations(form.text(input, taps))
 
 

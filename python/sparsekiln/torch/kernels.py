@@ -139,7 +139,7 @@ class LayoutKernels:
             self._weights.append(weakref.ref(weight))
 
     def of_gate(self) -> "LayoutKernels":
-        """Those of the layout of one gate, where this is the layout of the four gates of an LSTM, whose rows follow one another.
+        """The kernels of the layout of one gate, where this is the layout of the four gates of an LSTM, whose rows follow one another.
         ValueError if the gates have other blocks."""
         if self._gate is None:
             layout = self.layout
@@ -262,7 +262,7 @@ atexit.register(_recent.clear)  # before the extension is unloaded
 
 @functools.lru_cache(maxsize=256)
 def kernels_without_blocks(columns: int) -> LayoutKernels:
-    """Those of a layout of one row of so many columns without a block, kept: nothing else has it."""
+    """The kernels of a layout of one row of so many columns without a block, kept: nothing else has it."""
     return kernels_of(sparsekiln.Layout.from_csr(1, columns, [0, 0], []))
 
 
@@ -326,7 +326,7 @@ _checked: dict[tuple[int, int], Weight] = {}
 
 
 def find(crow: torch.Tensor, col: torch.Tensor, cols: int) -> Weight:
-    """What is known about these index tensors (BSR, of `cols` block columns).
+    """The Weight of these index tensors (BSR, of `cols` block columns).
 
     They are read when they first occur, which waits for a GPU, and again after they have been written to. ValueError if they
     hold no layout, or if they belong to a layer (see know) and hold another one than before.

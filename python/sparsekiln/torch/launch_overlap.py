@@ -90,8 +90,8 @@ class Start:
         self.settles = bool(self._tensors) and not early  #: so may those of later calls: see launched
 
     def launched(self, kernels: LayoutKernels, use: Use, n: int) -> None:
-        """After the launch, of the kernel of this use for a batch of `n`. That of later launches is compiled, too, so that a CUDA graph
-        may be captured after one call."""
+        """After the launch, of the kernel of this use for a batch of `n`. The kernel of later launches is compiled, too, so that a
+        CUDA graph may be captured after one call."""
         if self._place is None or not self.settles or n == 0:  # of no rows nothing is launched
             return
         for tensor, version in self._tensors:
@@ -126,7 +126,7 @@ def start(asked: Asked, given: Sequence[Tensor | None], launched: Sequence[Tenso
 
 
 def place_of(device: torch.device) -> Place | None:
-    """That of a launch now; None where launches follow one another."""
+    """The place of a launch now; None where launches follow one another."""
     if device.type != "cuda" or not _can_overlap(device):
         return None
     with torch.cuda.device(device):

@@ -34,7 +34,7 @@ class BlockSparseLinear(BlockSparseLayer):
 
     Parameters: `weight_values` [blocks, block_out, block_in], row-major over the layout, and `bias` [out_features]. Buffers:
     `crow_indices` and `col_indices`, as in a BSR tensor of PyTorch. With max_blocks, `weight_values` and `col_indices` have
-    that length, and `slot_blocks` says which block each slot of `weight_values` has: see relayout. What is no block of the
+    that length, and `slot_blocks` says which block each slot of `weight_values` has: see relayout. A slot without a block of the
     layout has no effect, and a gradient of zeros. The state holds all of them: load_state_dict adopts the layout that was saved.
     What `weight_values` holds beyond the last feature has no effect.
     """

@@ -97,7 +97,7 @@ def check(projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, ove
 def check_backward(
     dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, batch_sizes, reverse, needs_h0, needs_weight
 ) -> None:  # fmt: skip
-    """The same of the backward pass."""
+    """ValueError or TypeError that says what is wrong with the operands of the backward pass."""
     check(activations, h0, c0, values, crow, col, batch_sizes, reverse, True)
     rows, dtype, state = (h.shape[0], h0.shape[1]), values.dtype, state_type(values.dtype)
     check_operand("h", h, (activations.shape[0], h0.shape[1]), dtype, values)

@@ -117,7 +117,7 @@ def sdd(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
 
 def _diagonal(parts: tuple["sparsekiln.Layout", ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """crow and col of the parts along the diagonal."""
-    # What is cached outlives this call: it must belong to no mode, transform or inference region.
+    # A cached tensor outlives this call: it must belong to no mode, transform or inference region.
     with torch.inference_mode(False):
         return (_cached_diagonal if unobserved() else _cached_diagonal.__wrapped__)(parts, device)
 

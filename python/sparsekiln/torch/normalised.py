@@ -204,7 +204,7 @@ def _state(c: Tensor, like: Tensor) -> Tensor:
 
 
 def _units(weight: Tensor) -> int:
-    """Features of each of the four gates that a weight has the rows of."""
+    """Features per gate of a weight that has the rows of four gates."""
     if weight.shape[0] % GATES:
         raise ValueError(f"a weight with {weight.shape[0]} rows; those of four gates of one size would work")
     return weight.shape[0] // GATES

@@ -29,7 +29,7 @@ class Blocks:
 
     @property
     def features(self) -> tuple[int, int]:
-        """Those of inputs and of outputs."""
+        """The features of inputs and of outputs."""
         if self.sides is not None:
             return self.sides
         layout = self.kernels.layout

@@ -48,7 +48,7 @@ def check_weight(values: Tensor, crow: Tensor, col: Tensor, in_features: int, ou
 
 
 def check_blocks(values: Tensor, crow: Tensor, col: Tensor, blocks: int, in_features: int, out_features: int) -> None:
-    """The same of values of any rank, [..., block_out, block_in], of so many blocks."""
+    """Shapes and type of values of any rank, [..., block_out, block_in], of so many blocks, against what check_weight takes."""
     if values.shape[-2] not in BLOCK_SIDES or values.shape[-1] not in BLOCK_SIDES:
         raise ValueError(f"the weight has the shape {tuple(values.shape)}; its blocks, the last two axes, have sides {BLOCK_SIDES}")
     if values.dtype not in DTYPES:
@@ -124,7 +124,7 @@ def check_loaded(name: str, tensor: Tensor) -> None:
 
 
 def check_optional_tensors(**given: object) -> None:
-    """The same of arguments that may be None."""
+    """Raises TypeError for arguments that are neither tensors nor None."""
     for name, one in given.items():
         if one is not None:
             check_tensor(one, name)

@@ -19,7 +19,7 @@ class RankEntries(torch.Tensor):
     """A tensor of the shape that it has in one process, of which each rank holds some of the entries along the first dimension.
 
     It has no arithmetic. torch.distributed.checkpoint reads and writes `source` in place, runs of entries at a time: nothing is
-    copied or gathered. What is saved loads into any number of ranks, and into a layer of one process.
+    copied or gathered. A tensor that is saved loads into any number of ranks, and into a layer of one process.
 
     source   a DTensor, or its local part, whose first entries are those of `numbers`
     numbers  ascending: which of all entries this rank has, except for padding

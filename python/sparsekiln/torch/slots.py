@@ -34,7 +34,7 @@ class Slots:
         return np.array_equal(self.numbers, np.arange(self.numbers.size))
 
     def moved(self, layout: "sparsekiln.Layout") -> "Slots":
-        """Those of another layout."""
+        """The slots of another layout."""
         known = bool(np.isin(_blocks(layout), self.owners).all())
         return Slots(layout, self.owners) if known else Slots.in_order(layout, self.owners.size)
 

@@ -181,7 +181,7 @@ def check_backward(
     dh, dc_n, products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept,
     epsilon, needs_h0, needs_values,
 ) -> None:  # fmt: skip
-    """The same of the backward pass."""
+    """ValueError or TypeError that says what is wrong with the operands of the backward pass."""
     check(products_m, products_a, numbers, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, True)
     check_count("kept", kept, len(Kept._fields))
     check_count("needs_values", needs_values, len(values))
@@ -250,7 +250,7 @@ def backward(
     dh, dc_n, inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept: Kept, epsilon, needs_h0,
     needs_values,
 ) -> Gradients:  # fmt: skip
-    """Those of h0 and of weights that are not needed are empty."""
+    """The gradients of h0 and of weights that are not needed are empty."""
     check_backward(
         dh, dc_n, *inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, h, kept, epsilon, needs_h0,
         needs_values,

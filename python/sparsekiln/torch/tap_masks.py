@@ -31,7 +31,7 @@ class TapMask:
         return "".join(f"{_digits(one)}," for one in every)
 
     def moved(self, origin: np.ndarray) -> "TapMask":
-        """That of the blocks of a new layout: each one's number in the old, or -1. ValueError where a block has none."""
+        """The mask of the blocks of a new layout: each one's number in the old, or -1. ValueError where a block has none."""
         if self.of_blocks is None:
             return self
         if (origin < 0).any():

@@ -127,8 +127,8 @@ _ABOUT = """nn.ConvTranspose{d}d whose weight has only the blocks of channels th
     The weight is PyTorch's, [in_channels, out_channels / groups, …]: rows of the layout and of blocks are input channels, columns
     output channels.
 
-    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. Those of
-             each of several groups must be; a layout keeps the blocks within groups
+    in_channels, out_channels, groups  channels need not be multiples of the block: the last blocks are then partial. The channels
+             of each of several groups must be; a layout keeps the blocks within groups
     kernel_size, stride, padding, output_padding, bias, dilation, device, dtype  as in nn.ConvTranspose{d}d; types are float32,
              bfloat16 and float16, and on the cpu float64
     padding_mode  "zeros" alone

@@ -1,6 +1,6 @@
 """Writes a folder with all case files: python3 tests/conformance/generate FOLDER NAME…
 
-Most of them are worked out by rule, from the tables of the PTX ISA and exact arithmetic alone. Those of ../cases are
+Most of them are worked out by rule, from the tables of the PTX ISA and exact arithmetic alone. The files of ../cases are
 written by hand, and are copied: their names are given, so that a build knows of each.
 """
 

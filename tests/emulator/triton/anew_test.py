@@ -1,4 +1,4 @@
-"""What is in ptx/ is what compile_triton.py writes, where the Triton that wrote it is installed."""
+"""The files in ptx/ are those that compile_triton.py writes, where the Triton that wrote them is installed."""
 
 import importlib.util
 import json

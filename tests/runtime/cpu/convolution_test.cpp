@@ -64,7 +64,7 @@ CheckResult checked_gradient(const Trial& trial, const Kernel& kernel, Inputs ki
   return check(gradient, inputs, outputs, Adder::float32);
 }
 
-/// What is wrong; nothing where all is right.
+/// The fault of a trial; nothing where all is right.
 std::optional<std::string> failure_of(const Trial& trial) {
   const Kernel kernel = load(std::make_shared<const Binary>(
       build_binary(trial.problem, trial.target, {{trial.problem.batch.bound(), trial.config}})));

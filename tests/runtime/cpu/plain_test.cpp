@@ -30,7 +30,7 @@ namespace {
 constexpr std::array kOperations = {Operation::forward, Operation::grad_input, Operation::grad_weight};
 const char* const kAwkward = "000000/101101/000000/111111/000001/010100/000000";
 
-/// The types of operands, and of results. Those of 8 bits have no gradients, and are tested by
+/// The types of operands, and of results. Types of 8 bits have no gradients, and are tested by
 /// tests/kernels/eight_bits_test.cpp.
 std::vector<std::pair<DType, DType>> plain_types() {
   std::vector<std::pair<DType, DType>> types;
