@@ -59,7 +59,7 @@ struct __align__(8) WorkerBegin {
 
 /// The worker whose share this CTA computes of its batch tile number `round`. In every other round CTAs
 /// change places, the first one with the last: workers that go through rounds are in the order of what they
-/// have, so that a CTA with much of one tile has little of the next. Those of a team (cluster_rows) stay
+/// have, so that a CTA with much of one tile has little of the next. CTAs of a team (cluster_rows) stay
 /// together, and all do where a CTA has one tile (has_rounds).
 template <class Config>
 __device__ __forceinline__ int worker_of_round(unsigned round) {
