@@ -14,9 +14,9 @@
 // A CTA has three warpgroups. Two multiply: batch rows are the rows of their products, and the outputs of a
 // block row, or of merged ones, the columns. The third produces: one warp of it reads the schedule and has
 // the copy engine fill stages ahead (tma_rings.cuh). It needs few registers, and leaves the others to the
-// sums. Products are queued, and complete while the next chunk is waited for. Products of 8-bit floats are added
-// up within a chunk only, Float8Product::kPromoted elements of k or half as many; then CUDA cores add them to
-// the sums, while the other warpgroup multiplies.
+// sums. Products are queued, and complete while the next chunk is waited for. Products of 8-bit floats are
+// added up within a chunk only, Float8Product::kPromoted elements of k or half as many; then CUDA cores add
+// them to the sums, while the other warpgroup multiplies.
 
 namespace sparsekiln {
 

@@ -35,32 +35,42 @@ bool BatchRowPass::has_one_tile() const {
          !g_.copies_weight();
 }
 
-void BatchRowPass::accumulate_in_registers(Value* sums, Value* first, Value* steps) {
-  const Chunk row{first, v_.constant(g_.chunk), first, v_.plus(first, steps)};
+void BatchRowPass::accumulate_in_registers(const ItemSteps& item) const {
+  const Chunk row{.first = item.first,
+                  .length = v_.constant(g_.chunk),
+                  .begin = item.first,
+                  .end = v_.plus(item.first, item.count),
+                  .w = weights_.front(),
+                  .panel = item.batch_tile.panel};
   for_each_tile([&](const Tile& tile) {
     const Values zeros(static_cast<std::size_t>(tile.outputs * g_.tile.vectors),
                        llvm::Constant::getNullValue(v_.floats(lanes_)));
     Values values = v_.loop("step", row.begin, row.end, zeros, [&](Value* step, const Values& now) {
       return block_product(step, row, tile, now);
     });
-    store_sums(sums_address(sums, tile.output, tile.group), values, tile.outputs);
+    store_sums(sums_address(item.sums, tile.output, tile.group), values, tile.outputs);
   });
 }
 
-void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
-  if (has_one_tile()) return accumulate_in_registers(sums, first, steps);
-  v_.branch("no_steps", ir_.CreateICmpEQ(steps, v_.constant(0)), [&] { clear(sums); });
-  for_each_chunk(first, steps, [&](Value* begin, Value* end, Value* length) {
-    Value* is_first = ir_.CreateICmpEQ(begin, first);
-    for_each_weight(sums, [&](Value* own) {
-      Chunk chunk{begin, length, begin, end};
-      Value* copied = g_.copies_weight() ? copy_weight(begin, end) : nullptr;
+void BatchRowPass::accumulate(const ItemSteps& item) const {
+  if (has_one_tile()) return accumulate_in_registers(item);
+  v_.branch("no_steps", ir_.CreateICmpEQ(item.count, v_.constant(0)), [&] { clear(item.sums); });
+  for_each_chunk(item.first, item.count, [&](Value* begin, Value* end, Value* length) {
+    Value* is_first = ir_.CreateICmpEQ(begin, item.first);
+    for_each_weight(item.sums, [&](Value* w, Value* sums) {
+      Chunk chunk{.first = begin,
+                  .length = length,
+                  .begin = begin,
+                  .end = end,
+                  .w = w,
+                  .panel = item.batch_tile.panel};
+      Value* copied = g_.copies_weight() ? copy_weight(w, begin, end) : nullptr;
       if (g_.gates) {
         chunk.begin = v_.constant(0);
         chunk.end = copied;
       }
       for_each_tile([&](const Tile& tile) {
-        Value* address = sums_address(own, tile.output, tile.group);
+        Value* address = sums_address(sums, tile.output, tile.group);
         Values before = load_sums(address, tile.outputs);
         for (Value*& sum : before)
           sum = ir_.CreateSelect(is_first, llvm::Constant::getNullValue(sum->getType()), sum);
@@ -74,7 +84,7 @@ void BatchRowPass::accumulate(Value* sums, Value* first, Value* steps) {
 }
 
 /// Accumulators are in registers for a span, and in L1 or L2 between an item's spans.
-void BatchRowPass::accumulate_group(Value* first, Value* last) {
+void BatchRowPass::accumulate_group(const BatchTile& batch_tile, Value* first, Value* last) const {
   v_.loop("span", first, last, [&](Value* span) {
     const auto field = [&](std::int32_t index, const char* label) {
       return v_.entry(tables_.slots, v_.plus(v_.times(span, kSpanFields), v_.constant(index)), label);
@@ -83,8 +93,14 @@ void BatchRowPass::accumulate_group(Value* first, Value* last) {
     Value* begin = field(1, "first_step");
     const std::int64_t ahead =
         std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), kStepsAhead, kColumnsBehind);
-    const Chunk steps{begin, v_.constant(ahead), begin, field(2, "end")};
-    for_each_weight(group_sums, [&](Value* sums) {
+    Value* end = field(2, "end");
+    for_each_weight(group_sums, [&](Value* w, Value* sums) {
+      const Chunk steps{.first = begin,
+                        .length = v_.constant(ahead),
+                        .begin = begin,
+                        .end = end,
+                        .w = w,
+                        .panel = batch_tile.panel};
       for_each_tile([&](const Tile& tile) {
         Value* address = v_.settled(sums_address(sums, tile.output, tile.group));
         Values values =
@@ -98,7 +114,7 @@ void BatchRowPass::accumulate_group(Value* first, Value* last) {
 
 /// Calls `body` for every register tile: one loop for each run of equal tiles, and within it one over the
 /// groups.
-void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
+void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) const {
   const auto& outputs = g_.tile.outputs;
   const std::int64_t groups = g_.tile_n / group_batch_rows();
   std::int64_t base = 0;
@@ -118,14 +134,14 @@ void BatchRowPass::for_each_tile(const std::function<void(const Tile&)>& body) {
 }
 
 /// Which this pass has written, of a chunk.
-BatchRowPass::Value* BatchRowPass::used_column(Value* step) {
+BatchRowPass::Value* BatchRowPass::used_column(Value* step) const {
   Value* column = v_.load(ir_.getInt32Ty(), v_.at(used_columns_, v_.times(step, 4)), 4);
   return ir_.CreateSExt(column, ir_.getInt64Ty(), "column");
 }
 
 /// The prefetching of one tile, which its `iterations` share, for step `scheduled` of the schedule.
 BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile,
-                                                 std::int64_t iterations) {
+                                                 std::int64_t iterations) const {
   const std::int64_t shares =
       static_cast<std::int64_t>(g_.tile.outputs.size()) * (g_.tile_n / group_batch_rows()) * iterations;
   const auto lines = [&](std::int64_t bytes) { return (bytes + kLine * shares - 1) / (kLine * shares); };
@@ -141,8 +157,8 @@ BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& 
   const bool one_ahead = g_.chunk == 1 || grouped();
   Value* later = v_.plus(scheduled, one_ahead ? chunk.length : v_.times(chunk.length, 2));
   Value* w_next =
-      apart ? v_.beyond(w_, v_.times(block_of(later), g_.block_bytes()))
-            : v_.beyond(w_, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)));
+      apart ? v_.beyond(chunk.w, v_.times(block_of(later), g_.block_bytes()))
+            : v_.beyond(chunk.w, v_.plus(v_.times(scheduled, g_.block_bytes()), v_.constant(w_ahead_bytes)));
   prefetch.w_last = apart ? v_.beyond(w_next, g_.block_bytes() - 1) : nullptr;
   prefetch.w = w_next;
   prefetch.share = v_.times(tile.number, iterations);
@@ -150,7 +166,7 @@ BatchRowPass::Prefetch BatchRowPass::prefetch_of(Value* scheduled, const Chunk& 
 }
 
 /// Fetches one iteration's share, from `w` and `x` on.
-void BatchRowPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) {
+void BatchRowPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) const {
   for (std::int64_t line = 0; line < prefetch.w_lines; ++line) {
     Value* next = v_.beyond(w, line * kLine);
     if (prefetch.w_last != nullptr)
@@ -162,7 +178,7 @@ void BatchRowPass::emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) {
 
 /// sums += one block times one group's x, kUnroll words of k an iteration.
 BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk, const Tile& tile,
-                                                 Values sums) {
+                                                 Values sums) const {
   const WeightStrides strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t iterations = g_.block_words / unroll;
@@ -170,7 +186,7 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
   Value* column = g_.gates ? used_column(step) : v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(scheduled, chunk.length), "next_column");
   Value* w = tile_weight(step, chunk, tile);
-  Value* x = v_.at(workspace_.panel,
+  Value* x = v_.at(chunk.panel,
                    v_.plus(panel_offset(column), v_.times(tile.group, std::int64_t{4} * group_batch_rows())),
                    "x.tile");
   const Prefetch ahead = prefetch_of(scheduled, chunk, tile, iterations);
@@ -181,7 +197,7 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
   carried.push_back(v_.settled(w));
   carried.push_back(v_.settled(x));
   carried.push_back(v_.settled(v_.beyond(ahead.w, v_.times(ahead.share, ahead.w_lines * kLine))));
-  carried.push_back(v_.settled(v_.beyond(v_.beyond(workspace_.panel, panel_offset(next_column)),
+  carried.push_back(v_.settled(v_.beyond(v_.beyond(chunk.panel, panel_offset(next_column)),
                                          v_.times(ahead.share, ahead.x_lines * kLine))));
   const auto iteration = [&](Value*, const Values& now) {
     Values next(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(sum_count));
@@ -209,17 +225,18 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
 }
 
 /// Where a tile's weight of a step begins: in the copies of the chunk, or in the block itself.
-BatchRowPass::Value* BatchRowPass::tile_weight(Value* step, const Chunk& chunk, const Tile& tile) {
+BatchRowPass::Value* BatchRowPass::tile_weight(Value* step, const Chunk& chunk, const Tile& tile) const {
   Value* block = copied_ != nullptr
                      ? v_.at(copied_, v_.times(ir_.CreateSub(step, chunk.begin), copied_block_bytes()))
-                     : v_.at(w_, v_.times(block_of(step), g_.block_bytes()), "w.block");
+                     : v_.at(chunk.w, v_.times(block_of(step), g_.block_bytes()), "w.block");
   const bool by_columns = g_.order == WeightOrder::columns;
   return v_.at(block, v_.times(tile.output, by_columns ? 4 : std::int64_t{4} * g_.block_words), "w.tile");
 }
 
 /// One word of k: sums += the words of `outputs` rows of the weight, `w_output` words apart, times the
 /// vectors of batch rows at x.
-void BatchRowPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) {
+void BatchRowPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs,
+                            Values& sums) const {
   if (!g_.pairs()) return multiply_words(w, w_output, x, outputs, WordPart::whole, sums);
   if (v_.level.dot_bf16) return multiply_words(w, w_output, x, outputs, WordPart::pair, sums);
   // In turn, each with loads of its own: both halves of the words would leave no registers for accumulators.
@@ -229,7 +246,7 @@ void BatchRowPass::multiply(Value* w, std::int64_t w_output, Value* x, std::int3
 }
 
 /// Words as factors of a product.
-BatchRowPass::Value* BatchRowPass::factor(Value* words, WordPart part) {
+BatchRowPass::Value* BatchRowPass::factor(Value* words, WordPart part) const {
   switch (part) {
     case WordPart::whole:
       return words;
@@ -247,7 +264,7 @@ BatchRowPass::Value* BatchRowPass::factor(Value* words, WordPart part) {
 }
 
 void BatchRowPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs,
-                                  WordPart part, Values& sums) {
+                                  WordPart part, Values& sums) const {
   const std::int32_t vectors = g_.tile.vectors;
   auto* word_type = part == WordPart::whole ? static_cast<llvm::Type*>(ir_.getFloatTy()) : ir_.getInt32Ty();
   auto* vector_type = llvm::FixedVectorType::get(word_type, static_cast<unsigned>(lanes_));
@@ -283,12 +300,12 @@ void BatchRowPass::multiply_words(Value* w, std::int64_t w_output, Value* x, std
   }
 }
 
-BatchRowPass::Value* BatchRowPass::sums_address(Value* sums, Value* output, Value* group) {
+BatchRowPass::Value* BatchRowPass::sums_address(Value* sums, Value* output, Value* group) const {
   return v_.at(sums, v_.times(v_.plus(v_.times(output, g_.tile_n), v_.times(group, group_batch_rows())), 4),
                "sums.tile");
 }
 
-BatchRowPass::Values BatchRowPass::load_sums(Value* address, std::int32_t outputs) {
+BatchRowPass::Values BatchRowPass::load_sums(Value* address, std::int32_t outputs) const {
   Values values;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
@@ -297,14 +314,15 @@ BatchRowPass::Values BatchRowPass::load_sums(Value* address, std::int32_t output
   return values;
 }
 
-void BatchRowPass::store_sums(Value* address, const Values& values, std::int32_t outputs) {
+void BatchRowPass::store_sums(Value* address, const Values& values, std::int32_t outputs) const {
   std::size_t next = 0;
   for (std::int32_t out = 0; out < outputs; ++out)
     for (std::int32_t vector = 0; vector < g_.tile.vectors; ++vector)
       v_.store(values[next++], v_.at(address, std::int64_t{4} * (out * g_.tile_n + vector * lanes_)), 16);
 }
 
-void BatchRowPass::gather_sums(Value* sums, Value* first, Value* gathered) {
+void BatchRowPass::gather_sums(const BatchTile& /*batch_tile*/, Value* sums, Value* first,
+                               Value* gathered) const {
   const std::int32_t side = std::min(8, lanes_);
   const std::int32_t squares = g_.block_out / side;
   const std::int64_t row_bytes = std::int64_t{4} * gathered_outputs();

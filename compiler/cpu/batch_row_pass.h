@@ -63,6 +63,8 @@ class BatchRowPass final : public GatheringPass {
     Value* length;  ///< in steps of the schedule
     Value* begin;   ///< what its steps are numbered from, here and below: with gates from 0, used ones only
     Value* end;
+    Value* w;  ///< the weight that is multiplied: one of weights_
+    Value* panel;
   };
   /// Which part of 32-bit words is multiplied: all of a float32; a pair of bf16 by one instruction; one half.
   enum class WordPart { whole, pair, lower, upper };
@@ -77,41 +79,42 @@ class BatchRowPass final : public GatheringPass {
 
   // RowPass
   void begin() override;
-  void accumulate(Value* sums, Value* first, Value* steps) override;
-  void accumulate_in_registers(Value* sums, Value* first, Value* steps);
+  void accumulate(const ItemSteps& item) const override;
+  void accumulate_in_registers(const ItemSteps& item) const;
   [[nodiscard]] bool has_one_tile() const;
-  void accumulate_group(Value* first, Value* last) override;
-  void gather_sums(Value* sums, Value* first, Value* gathered) override;
+  void accumulate_group(const BatchTile& batch_tile, Value* first, Value* last) const override;
+  void gather_sums(const BatchTile& batch_tile, Value* sums, Value* first, Value* gathered) const override;
 
   // Loops over register tiles
-  void for_each_tile(const std::function<void(const Tile&)>& body);
+  void for_each_tile(const std::function<void(const Tile&)>& body) const;
 
   // Blocks that are copied before they are multiplied (batch_row_pass_copy.cpp)
-  /// Copies the blocks of a chunk that are used, once for all register tiles, which then need not convert
-  /// what they broadcast. Returns the number of these blocks.
-  Value* copy_weight(Value* begin, Value* end);
-  void copy_step(Value* step, Value* number, Value* gate);
-  [[nodiscard]] Value* is_last_column(Value* column);
-  Value* used_column(Value* step);
+  /// Copies the blocks of w, of the steps of a chunk, that are used, once for all register tiles, which then
+  /// need not convert what they broadcast. Returns the number of these blocks.
+  [[nodiscard]] Value* copy_weight(Value* w, Value* begin, Value* end) const;
+  void copy_step(Value* w, Value* step, Value* number, Value* gate) const;
+  [[nodiscard]] Value* is_last_column(Value* column) const;
+  [[nodiscard]] Value* used_column(Value* step) const;
 
   // The product of one block and one register tile
-  Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums);
-  Value* tile_weight(Value* step, const Chunk& chunk, const Tile& tile);
-  Prefetch prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile, std::int64_t iterations);
-  void emit_prefetch(const Prefetch& prefetch, Value* w, Value* x);
-  void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums);
+  [[nodiscard]] Values block_product(Value* step, const Chunk& chunk, const Tile& tile, Values sums) const;
+  [[nodiscard]] Value* tile_weight(Value* step, const Chunk& chunk, const Tile& tile) const;
+  [[nodiscard]] Prefetch prefetch_of(Value* scheduled, const Chunk& chunk, const Tile& tile,
+                                     std::int64_t iterations) const;
+  void emit_prefetch(const Prefetch& prefetch, Value* w, Value* x) const;
+  void multiply(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, Values& sums) const;
   void multiply_words(Value* w, std::int64_t w_output, Value* x, std::int32_t outputs, WordPart part,
-                      Values& sums);
-  Value* factor(Value* words, WordPart part);
+                      Values& sums) const;
+  [[nodiscard]] Value* factor(Value* words, WordPart part) const;
 
   // Accumulators in L1, [output][tile_n]
-  Value* sums_address(Value* sums, Value* output, Value* group);
-  Values load_sums(Value* address, std::int32_t outputs);
-  void store_sums(Value* address, const Values& values, std::int32_t outputs);
+  [[nodiscard]] Value* sums_address(Value* sums, Value* output, Value* group) const;
+  [[nodiscard]] Values load_sums(Value* address, std::int32_t outputs) const;
+  void store_sums(Value* address, const Values& values, std::int32_t outputs) const;
   /// From one word of k to the next in the panel.
   [[nodiscard]] std::int64_t panel_row_bytes() const { return 4 * g_.panel_rows(); }
   /// The offset in the panel of what `column` of the schedule's table stands for.
-  [[nodiscard]] Value* panel_offset(Value* column) {
+  [[nodiscard]] Value* panel_offset(Value* column) const {
     return v_.times(column, g_.correlation ? 4 : panel_row_bytes() * g_.block_words);
   }
   [[nodiscard]] std::int32_t group_batch_rows() const { return g_.tile.vectors * lanes_; }

@@ -4,25 +4,25 @@
 
 namespace sparsekiln::cpu {
 
-BatchRowPass::Value* BatchRowPass::copy_weight(Value* begin, Value* end) {
+BatchRowPass::Value* BatchRowPass::copy_weight(Value* w, Value* begin, Value* end) const {
   return v_.loop("copied_step", begin, end, {v_.constant(0)}, [&](Value* step, const Values& now) -> Values {
     Value* next = v_.plus(now[0], v_.constant(1));
     if (!g_.gates) {
-      copy_step(step, now[0], nullptr);
+      copy_step(w, step, now[0], nullptr);
       return {next};
     }
     Value* gate = gate_of(step);
     return {v_.choose("used", is_used(gate), now[0], [&] {
-      copy_step(step, now[0], gate);
+      copy_step(w, step, now[0], gate);
       return next;
     })};
   })[0];
 }
 
-/// Copies one block to place `number`, times its gate; null: unchanged.
-void BatchRowPass::copy_step(Value* step, Value* number, Value* gate) {
+/// Copies one block of w to place `number`, times its gate; null: unchanged.
+void BatchRowPass::copy_step(Value* w, Value* step, Value* number, Value* gate) const {
   Value* to = v_.settled(v_.at(copied_, v_.times(number, copied_block_bytes())));
-  copy_block(v_.settled(v_.at(w_, v_.times(block_of(step), g_.block_bytes()))), to, gate);
+  copy_block(v_.settled(v_.at(w, v_.times(block_of(step), g_.block_bytes()))), to, gate);
   if (!g_.gates && !g_.cuts_in) return;
   Value* column = v_.entry(tables_.columns, step, "column");
   if (g_.gates)
@@ -31,7 +31,7 @@ void BatchRowPass::copy_step(Value* step, Value* number, Value* gate) {
 }
 
 /// Whether a step's column, or the place in a panel of a convolution's, is of the last block of x's features.
-BatchRowPass::Value* BatchRowPass::is_last_column(Value* column) {
+BatchRowPass::Value* BatchRowPass::is_last_column(Value* column) const {
   Value* last = layout_.number(LayoutNumber::last_column);
   if (!g_.correlation) return ir_.CreateICmpEQ(column, last);
   return ir_.CreateICmpSGE(column, v_.times(last, g_.block_words * g_.panel_rows()));

@@ -57,18 +57,18 @@ void CellIr::begin() {
   dc_before_ = matrix(offsetof(LaunchCell, dc_before), form_.state, "dc_before");
 }
 
-CellIr::Value* CellIr::ahead(Value* stride, std::int64_t gate) {
+CellIr::Value* CellIr::ahead(Value* stride, std::int64_t gate) const {
   Value* features = v_.times(features_, gate);
   return form_.feature_major ? ir_.CreateMul(features, stride) : features;
 }
 
-CellIr::Value* CellIr::at(const Matrix& matrix, Value* major, Value* minor, std::int64_t gate) {
+CellIr::Value* CellIr::at(const Matrix& matrix, Value* major, Value* minor, std::int64_t gate) const {
   Value* first = v_.plus(ir_.CreateMul(major, matrix.stride), minor);
   return v_.at(matrix.data, v_.times(v_.plus(first, ahead(matrix.stride, gate)),
                                      static_cast<std::int64_t>(size_of(matrix.type))));
 }
 
-void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access& access) {
+void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access& access) const {
   for (std::size_t gate = 0; gate < z.size(); ++gate) {
     const auto number = static_cast<std::int64_t>(gate);
     Value* projection = access.load(projection_.type, at(projection_, major, minor, number));
@@ -82,7 +82,7 @@ void CellIr::forward(Gates z, Value* major, Value* minor, Value* y, const Access
 }
 
 void CellIr::backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_stride,
-                      const Access& access) {
+                      const Access& access) const {
   Gates gates{};
   for (std::size_t gate = 0; gate < gates.size(); ++gate)
     gates[gate] =

@@ -55,10 +55,10 @@ class CellIr {
   void begin();
 
   /// The cells of the four sums of neighbours in y, the first of which is y[major][minor], at `y`.
-  void forward(Gates z, Value* major, Value* minor, Value* y, const Access& access);
+  void forward(Gates z, Value* major, Value* minor, Value* y, const Access& access) const;
   /// Their gradients, from those of such neighbours in y; `y_stride` is that of the gradients of z, in
   /// elements.
-  void backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_stride, const Access& access);
+  void backward(Value* dh, Value* major, Value* minor, Value* y, Value* y_stride, const Access& access) const;
 
  private:
   /// A matrix of Call::cell.
@@ -69,9 +69,9 @@ class CellIr {
   };
   [[nodiscard]] Matrix matrix(std::size_t offset, DType type, const char* name);
   /// The address of the elements of a gate that lie as those of y[major][minor] do.
-  [[nodiscard]] Value* at(const Matrix& matrix, Value* major, Value* minor, std::int64_t gate = 0);
+  [[nodiscard]] Value* at(const Matrix& matrix, Value* major, Value* minor, std::int64_t gate = 0) const;
   /// Elements from what is of the first gate to what is of another.
-  [[nodiscard]] Value* ahead(Value* stride, std::int64_t gate);
+  [[nodiscard]] Value* ahead(Value* stride, std::int64_t gate) const;
 
   VectorIr& v_;
   llvm::IRBuilder<>& ir_;

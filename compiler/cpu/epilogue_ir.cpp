@@ -46,7 +46,7 @@ void EpilogueIr::begin() {
   }
 }
 
-EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
+EpilogueIr::Value* EpilogueIr::edges_of(Value* row) const {
   if (!g_.edges) return nullptr;
   const EdgeRuns& edges = *g_.edges;
   const Correlation::Extents& output = g_.correlation->output;
@@ -65,23 +65,24 @@ EpilogueIr::Value* EpilogueIr::edges_of(Value* row) {
   return ir_.CreateMul(situation, layout_.number(LayoutNumber::out_features), "edges");
 }
 
-EpilogueIr::Value* EpilogueIr::element(DType type, Value* base, Value* major, Value* stride, Value* minor) {
-  Value* first = image_ == nullptr
+EpilogueIr::Value* EpilogueIr::element(DType type, Value* base, Value* stride, Value* major, Value* minor,
+                                       Value* image) const {
+  Value* first = image == nullptr
                      ? ir_.CreateMul(major, stride)
-                     : v_.plus(ir_.CreateMul(image_, stride),
+                     : v_.plus(ir_.CreateMul(image, stride),
                                ir_.CreateMul(major, ImageExtents(v_, *g_.correlation).output_positions()));
   return v_.at(base, v_.times(v_.plus(first, minor), static_cast<std::int64_t>(size_of(type))));
 }
 
-EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor) {
-  return element(g_.out_dtype, y_, major, y_stride_, minor);
+EpilogueIr::Value* EpilogueIr::y_at(Value* major, Value* minor, Value* image) const {
+  return element(g_.out_dtype, y_, y_stride_, major, minor, image);
 }
 
-EpilogueIr::Value* EpilogueIr::y_bytes(std::int64_t majors) {
+EpilogueIr::Value* EpilogueIr::y_bytes(std::int64_t majors) const {
   return v_.times(y_stride_, majors * g_.out_bytes());
 }
 
-EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) {
+EpilogueIr::Value* EpilogueIr::outputs_of(Value* row) const {
   Value* whole = v_.constant(g_.block_out);
   if (!g_.cuts_out) return whole;
   return ir_.CreateSelect(ir_.CreateICmpEQ(row, layout_.number(LayoutNumber::last_row)),
@@ -92,7 +93,7 @@ unsigned EpilogueIr::align_of(DType type, std::int32_t lanes) const {
   return g_.aligned(type, lanes * static_cast<std::int64_t>(size_of(type)));
 }
 
-void EpilogueIr::store(const Run& run) {
+void EpilogueIr::store(const Run& run) const {
   const std::int32_t side = std::min(8, v_.level.lanes);
   const auto* known = llvm::dyn_cast<llvm::ConstantInt>(run.count);
   const bool whole = known != nullptr && known->getSExtValue() % side == 0;
@@ -108,7 +109,7 @@ void EpilogueIr::store(const Run& run) {
 }
 
 /// alpha · sum · edge_gain + edge_bias.
-EpilogueIr::Value* EpilogueIr::at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) {
+EpilogueIr::Value* EpilogueIr::at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) const {
   Value* offset = v_.times(v_.plus(run.edges, v_.plus(run.minor, first)), 4);
   const auto load = [&](Value* base) { return v_.load_floats(DType::f32, v_.at(base, offset), lanes, 4); };
   Value* scaled = g_.epilogue.scale ? ir_.CreateFMul(v_.splat(alpha_, lanes), sum) : sum;
@@ -117,7 +118,7 @@ EpilogueIr::Value* EpilogueIr::at_edge(Value* sum, const Run& run, Value* first,
 
 /// alpha · sum + bias, of W or V.
 EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, Value* first,
-                                      std::int32_t lanes) {
+                                      std::int32_t lanes) const {
   if (g_.edges) return at_edge(sum, run, first, lanes);
   Value* term = nullptr;
   if (bias != nullptr && g_.feature_major) {
@@ -134,18 +135,19 @@ EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, V
   return term == nullptr ? ir_.CreateFMul(alpha, sum) : v_.multiply_add(alpha, sum, term);
 }
 
-EpilogueIr::Value* EpilogueIr::sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight) {
+EpilogueIr::Value* EpilogueIr::sums(const Run& run, Value* first, std::int32_t lanes,
+                                    std::int64_t weight) const {
   return v_.load(v_.floats(lanes), v_.at(v_.at(run.sums, v_.times(first, 4)), weight * run.v_bytes),
-                 lanes == 1 || image_ != nullptr ? 4U : 16U);
+                 lanes == 1 || run.image != nullptr ? 4U : 16U);
 }
 
-EpilogueIr::Value* EpilogueIr::residual(const Run& run, Value* first, std::int32_t lanes) {
+EpilogueIr::Value* EpilogueIr::residual(const Run& run, Value* first, std::int32_t lanes) const {
   const DType type = g_.residual_dtype;
-  Value* from = element(type, residual_, run.major, residual_stride_, v_.plus(run.minor, first));
+  Value* from = element(type, residual_, residual_stride_, run.major, v_.plus(run.minor, first), run.image);
   return v_.load_floats(type, from, lanes, align_of(type, lanes));
 }
 
-void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) {
+void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) const {
   const auto align = [&](DType type) { return align_of(type, lanes); };
   const CellIr::Access access{
       [&](DType type, Value* address) { return v_.load_floats(type, address, lanes, align(type)); },
@@ -161,7 +163,7 @@ void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) {
   cell_->backward(dh, run.major, minor, y, y_stride_, access);
 }
 
-void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) {
+void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) const {
   if (cell_) return store_cells(run, first, lanes);
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
   Value* result =

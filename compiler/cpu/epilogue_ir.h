@@ -20,8 +20,6 @@ class EpilogueIr {
 
   /// Reads its part of the Call; called once, where a pass begins.
   void begin();
-  /// The image that is stored from now on, where y is channels-first.
-  void set_image(llvm::Value* image) { image_ = image; }
 
   /// Neighbours in y: [major][minor ...] with `stride` between majors, which are batch rows, or where y is
   /// feature-major features, and minors then positions of an image of a convolution.
@@ -33,31 +31,36 @@ class EpilogueIr {
     llvm::Value* minor;  ///< of the first one
     llvm::Value* count;
     llvm::Value* edges = nullptr;  ///< edges_of the batch row
+    llvm::Value* image = nullptr;  ///< where y is channels-first; else null
   };
-  void store(const Run& run);
+  void store(const Run& run) const;
 
   /// Where the edge gains and biases of a row of y begin, in elements; null where there are none.
-  [[nodiscard]] llvm::Value* edges_of(llvm::Value* row);
+  [[nodiscard]] llvm::Value* edges_of(llvm::Value* row) const;
 
   /// Outputs of block row `row` that exist.
-  [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row);
-  /// The address of y[major][minor].
-  [[nodiscard]] llvm::Value* y_at(llvm::Value* major, llvm::Value* minor);
+  [[nodiscard]] llvm::Value* outputs_of(llvm::Value* row) const;
+  /// The address of y[major][minor], or where y is channels-first y[image][major][minor].
+  [[nodiscard]] llvm::Value* y_at(llvm::Value* major, llvm::Value* minor, llvm::Value* image = nullptr) const;
   /// Bytes from one y[major] to the one so many later.
-  [[nodiscard]] llvm::Value* y_bytes(std::int64_t majors);
+  [[nodiscard]] llvm::Value* y_bytes(std::int64_t majors) const;
 
  private:
   using Value = llvm::Value;
   using Values = VectorIr::Values;
 
-  void store_vector(const Run& run, Value* first, std::int32_t lanes);
-  void store_cells(const Run& run, Value* first, std::int32_t lanes);
+  void store_vector(const Run& run, Value* first, std::int32_t lanes) const;
+  void store_cells(const Run& run, Value* first, std::int32_t lanes) const;
   /// The sums of a weight, of so many lanes from `first` on.
-  [[nodiscard]] Value* sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight);
-  [[nodiscard]] Value* residual(const Run& run, Value* first, std::int32_t lanes);
-  [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first, std::int32_t lanes);
-  [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes);
-  [[nodiscard]] Value* element(DType type, Value* base, Value* major, Value* stride, Value* minor);
+  [[nodiscard]] Value* sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight) const;
+  [[nodiscard]] Value* residual(const Run& run, Value* first, std::int32_t lanes) const;
+  [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first,
+                              std::int32_t lanes) const;
+  [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) const;
+  /// The address of base[major][minor], or where `image` is not null base[image][major][minor]; `stride` is
+  /// that of the first index.
+  [[nodiscard]] Value* element(DType type, Value* base, Value* stride, Value* major, Value* minor,
+                               Value* image) const;
   [[nodiscard]] unsigned align_of(DType type, std::int32_t lanes) const;
 
   VectorIr& v_;
@@ -73,7 +76,6 @@ class EpilogueIr {
   Value* v_bias_ = nullptr;
   Value* residual_ = nullptr;
   Value* residual_stride_ = nullptr;
-  Value* image_ = nullptr;  ///< of a convolution that is feature-major
   Value* edge_gain_ = nullptr;
   Value* edge_bias_ = nullptr;
   Value* situations_ = nullptr;  ///< a table by runs; null: a situation has the number of its runs

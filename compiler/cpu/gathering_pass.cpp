@@ -28,12 +28,13 @@ void GatheringPass::begin() {
   v_.store(v_.constant(0), first_waiting_, 8);
 }
 
-void GatheringPass::store_outputs(Value* output_block) {
-  if (g_.channels_first) return store_points(output_block);
-  if (g_.feature_major) return store_features(output_block);
+void GatheringPass::store_outputs(const CompleteRow& row) const {
+  if (g_.channels_first) return store_points(row);
+  if (g_.feature_major) return store_features(row);
+  Value* output_block = row.output_block;
   if (together() == 1) {
-    gather(v_.constant(0));
-    flush(output_block, v_.constant(1));
+    gather(row, v_.constant(0));
+    flush(row.batch_tile, output_block, v_.constant(1));
     return;
   }
   auto* type = ir_.getInt64Ty();
@@ -42,77 +43,81 @@ void GatheringPass::store_outputs(Value* output_block) {
   Value* next = v_.plus(first(), waiting());
   v_.branch("other_row",
             ir_.CreateAnd(ir_.CreateICmpNE(waiting(), v_.constant(0)), ir_.CreateICmpNE(next, output_block)),
-            [&] { flush_waiting(); });
+            [&] { flush_waiting(row.batch_tile); });
   v_.branch("first_row", ir_.CreateICmpEQ(waiting(), v_.constant(0)),
             [&] { v_.store(output_block, first_waiting_, 8); });
   Value* slot = ir_.CreateAnd(output_block, v_.constant(together() - 1));
-  gather(v_.times(slot, g_.block_out));
+  gather(row, v_.times(slot, g_.block_out));
   v_.store(v_.plus(waiting(), v_.constant(1)), waiting_, 8);
-  v_.branch("last_row", ir_.CreateICmpEQ(slot, v_.constant(together() - 1)), [&] { flush_waiting(); });
+  v_.branch("last_row", ir_.CreateICmpEQ(slot, v_.constant(together() - 1)),
+            [&] { flush_waiting(row.batch_tile); });
 }
 
-void GatheringPass::gather(Value* first) {
+void GatheringPass::gather(const CompleteRow& row, Value* first) const {
   for (std::int32_t weight = 0; weight < g_.weights; ++weight)
-    gather_sums(v_.at(own_sums_, weight * g_.weight_sums_bytes()), first,
+    gather_sums(row.batch_tile, v_.at(row.sums, weight * g_.weight_sums_bytes()), first,
                 v_.at(gathered_, weight * gathered_bytes()));
 }
 
-void GatheringPass::end() {
+void GatheringPass::end(const BatchTile& batch_tile) const {
   if (g_.feature_major || together() == 1) return;
   v_.branch("rest", ir_.CreateICmpNE(v_.load(ir_.getInt64Ty(), waiting_, 8), v_.constant(0)),
-            [&] { flush_waiting(); });
+            [&] { flush_waiting(batch_tile); });
 }
 
-void GatheringPass::flush_waiting() {
-  flush(v_.load(ir_.getInt64Ty(), first_waiting_, 8), v_.load(ir_.getInt64Ty(), waiting_, 8));
+void GatheringPass::flush_waiting(const BatchTile& batch_tile) const {
+  flush(batch_tile, v_.load(ir_.getInt64Ty(), first_waiting_, 8), v_.load(ir_.getInt64Ty(), waiting_, 8));
   v_.store(v_.constant(0), waiting_, 8);
 }
 
 /// The block of y's features that a block row is of.
-GatheringPass::Value* GatheringPass::features_of(Value* row) {
-  if (!g_.correlation || g_.correlation->classes.size() == 1) return row;
-  return ir_.CreateURem(row, layout_.number(LayoutNumber::out_blocks));
+GatheringPass::Value* GatheringPass::features_of(Value* output_block) const {
+  if (!g_.correlation || g_.correlation->classes.size() == 1) return output_block;
+  return ir_.CreateURem(output_block, layout_.number(LayoutNumber::out_blocks));
 }
 
 /// Where y is feature-major, the sums of an output, [block_out][tile_n], are contiguous as y is.
-void GatheringPass::store_features(Value* row) {
-  v_.loop("output", v_.constant(0), epilogue_.outputs_of(row), [&](Value* output) {
-    Value* feature = v_.plus(v_.times(row, g_.block_out), output);
-    epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(output, std::int64_t{4} * g_.tile_n))),
+void GatheringPass::store_features(const CompleteRow& row) const {
+  Value* first_batch_row = row.batch_tile.first_batch_row;
+  v_.loop("output", v_.constant(0), epilogue_.outputs_of(row.output_block), [&](Value* output) {
+    Value* feature = v_.plus(v_.times(row.output_block, g_.block_out), output);
+    epilogue_.store({.sums = v_.settled(v_.at(row.sums, v_.times(output, std::int64_t{4} * g_.tile_n))),
                      .v_bytes = g_.weight_sums_bytes(),
-                     .y = v_.settled(epilogue_.y_at(feature, first_batch_row_)),
+                     .y = v_.settled(epilogue_.y_at(feature, first_batch_row)),
                      .major = feature,
-                     .minor = first_batch_row_,
-                     .count = present_batch_rows()});
+                     .minor = first_batch_row,
+                     .count = present_batch_rows(row.batch_tile)});
   });
 }
 
 /// Stores the sums of a convolution: neighbouring points of the tile are neighbours in y.
-void GatheringPass::store_points(Value* row) {
-  Value* features = features_of(row);
+void GatheringPass::store_points(const CompleteRow& row) const {
+  Value* image = row.batch_tile.images.first;
+  Value* features = features_of(row.output_block);
   Value* first_feature = v_.times(features, g_.block_out);
-  for_each_run(row, [&](Value* number, Value* position, Value* count) {
+  for_each_run(row.batch_tile, row.output_block, [&](Value* number, Value* position, Value* count) {
     v_.loop("output", v_.constant(0), epilogue_.outputs_of(features), [&](Value* output) {
       Value* feature = v_.plus(first_feature, output);
       Value* sum = v_.plus(v_.times(output, g_.tile_n), number);
-      epilogue_.store({.sums = v_.settled(v_.at(own_sums_, v_.times(sum, 4))),
+      epilogue_.store({.sums = v_.settled(v_.at(row.sums, v_.times(sum, 4))),
                        .v_bytes = g_.weight_sums_bytes(),
-                       .y = v_.settled(epilogue_.y_at(feature, position)),
+                       .y = v_.settled(epilogue_.y_at(feature, position, image)),
                        .major = feature,
                        .minor = position,
-                       .count = count});
+                       .count = count,
+                       .image = image});
     });
   });
 }
 
 /// Ends the outputs of `rows` block rows from `first_row` on, writes the batch rows that exist, and
 /// prefetches where the next ones will go.
-void GatheringPass::flush(Value* first_row, Value* rows) {
+void GatheringPass::flush(const BatchTile& batch_tile, Value* first_row, Value* rows) const {
   const std::int64_t row_bytes = g_.block_out * g_.out_bytes();
   Value* slot = ir_.CreateAnd(first_row, v_.constant(together() - 1));
   Value* waiting = v_.at(gathered_, v_.times(slot, std::int64_t{4} * g_.block_out));
   Value* first_outputs = features_of(first_row);
-  for_each_entry(first_row, [&](Value* batch_row, Value* entry) {
+  for_each_entry(batch_tile, first_row, [&](Value* batch_row, Value* entry) {
     Value* from = v_.at(waiting, v_.times(batch_row, std::int64_t{4} * gathered_outputs()));
     Value* to = v_.settled(epilogue_.y_at(entry, v_.times(first_outputs, g_.block_out)));
     // The next outputs of this row of y, or, where rows follow one another, those of a later one.

@@ -16,19 +16,20 @@ class GatheringPass : public RowPass {
  protected:
   void begin() override;
   /// Copies the sums of one weight to [tile_n][gathered_outputs()], from output `first` on.
-  virtual void gather_sums(Value* sums, Value* first, Value* gathered) = 0;
+  virtual void gather_sums(const BatchTile& batch_tile, Value* sums, Value* first, Value* gathered) const = 0;
 
   [[nodiscard]] std::int32_t gathered_outputs() const { return together() * g_.block_out; }
 
  private:
-  void end() final;
-  void store_outputs(Value* output_block) final;
-  void gather(Value* first);
-  void store_features(Value* row);
-  void store_points(Value* row);
-  void flush_waiting();
-  void flush(Value* first_row, Value* rows);
-  [[nodiscard]] Value* features_of(Value* row);
+  void end(const BatchTile& batch_tile) const final;
+  void store_outputs(const CompleteRow& row) const final;
+  /// Copies a row's sums of all weights, from output `first` on.
+  void gather(const CompleteRow& row, Value* first) const;
+  void store_features(const CompleteRow& row) const;
+  void store_points(const CompleteRow& row) const;
+  void flush_waiting(const BatchTile& batch_tile) const;
+  void flush(const BatchTile& batch_tile, Value* first_row, Value* rows) const;
+  [[nodiscard]] Value* features_of(Value* output_block) const;
   /// Block rows whose outputs are written together.
   [[nodiscard]] std::int32_t together() const;
 

@@ -25,38 +25,47 @@ class OutputPass final : public GatheringPass {
     Value* batch_row;  ///< its first one
     std::int32_t batch_rows;
   };
+  /// What is multiplied.
+  struct Operands {
+    Value* w;  ///< one of weights_
+    Value* panel;
+  };
 
-  void accumulate(Value* sums, Value* first, Value* steps) override;
-  void gather_sums(Value* sums, Value* first, Value* gathered) override;
-  void for_each_group(const std::function<void(const Group&)>& body);
-  Values block_product(Value* step, const Group& group, Values sums);
-  void multiply(Value* w, Value* x, Values& sums);
-  Values load_sums(Value* address, std::int32_t batch_rows);
-  void store_sums(Value* address, const Values& values);
+  void accumulate(const ItemSteps& item) const override;
+  void gather_sums(const BatchTile& batch_tile, Value* sums, Value* first, Value* gathered) const override;
+  void for_each_group(const BatchTile& batch_tile, const std::function<void(const Group&)>& body) const;
+  [[nodiscard]] Values block_product(const Operands& operands, Value* step, const Group& group,
+                                     Values sums) const;
+  void multiply(Value* w, Value* x, Values& sums) const;
+  [[nodiscard]] Values load_sums(Value* address, std::int32_t batch_rows) const;
+  void store_sums(Value* address, const Values& values) const;
 
   [[nodiscard]] std::int32_t vectors() const { return g_.tile.vectors; }
   [[nodiscard]] std::int64_t vector_bytes() const { return std::int64_t{4} * lanes_; }
   [[nodiscard]] std::int64_t batch_row_sums_bytes() const { return std::int64_t{4} * g_.block_out; }
 };
 
-void OutputPass::accumulate(Value* sums, Value* first, Value* steps) {
-  clear(sums);
-  for_each_chunk(first, steps, [&](Value* begin, Value* end, Value*) {
-    for_each_weight(sums, [&](Value* own) {
-      for_each_group([&](const Group& group) {
-        Value* address = v_.settled(v_.at(own, v_.times(group.batch_row, batch_row_sums_bytes())));
-        store_sums(address,
-                   v_.loop("step", begin, end, load_sums(address, group.batch_rows),
-                           [&](Value* step, const Values& now) { return block_product(step, group, now); }));
+void OutputPass::accumulate(const ItemSteps& item) const {
+  clear(item.sums);
+  for_each_chunk(item.first, item.count, [&](Value* begin, Value* end, Value*) {
+    for_each_weight(item.sums, [&](Value* w, Value* sums) {
+      const Operands operands{w, item.batch_tile.panel};
+      for_each_group(item.batch_tile, [&](const Group& group) {
+        Value* address = v_.settled(v_.at(sums, v_.times(group.batch_row, batch_row_sums_bytes())));
+        store_sums(address, v_.loop("step", begin, end, load_sums(address, group.batch_rows),
+                                    [&](Value* step, const Values& now) {
+                                      return block_product(operands, step, group, now);
+                                    }));
       });
     });
   });
 }
 
 /// Calls `body` for the groups that have a batch row: one loop for each run of equally large ones.
-void OutputPass::for_each_group(const std::function<void(const Group&)>& body) {
+void OutputPass::for_each_group(const BatchTile& batch_tile,
+                                const std::function<void(const Group&)>& body) const {
   const auto& batch_rows = g_.tile.batch_rows;
-  Value* present = present_batch_rows();
+  Value* present = present_batch_rows(batch_tile);
   std::int64_t base = 0;
   for (std::size_t begin = 0; begin < batch_rows.size();) {
     std::size_t end = begin;
@@ -74,19 +83,20 @@ void OutputPass::for_each_group(const std::function<void(const Group&)>& body) {
   }
 }
 
-OutputPass::Values OutputPass::block_product(Value* step, const Group& group, Values sums) {
+OutputPass::Values OutputPass::block_product(const Operands& operands, Value* step, const Group& group,
+                                             Values sums) const {
   const std::int64_t line_words = g_.line_words();
   const std::int64_t x_batch_row = 4 * line_words;
   const std::int64_t x_line = x_batch_row * g_.tile_n;
   const std::int64_t lines = g_.block_words / line_words;
   const std::int64_t w_line = batch_row_sums_bytes() * line_words;
   const auto x_of = [&](Value* column) {  // maybe of a step that is not there
-    Value* block = v_.beyond(workspace_.panel, v_.times(column, x_line * lines));
+    Value* block = v_.beyond(operands.panel, v_.times(column, x_line * lines));
     return v_.settled(v_.beyond(block, v_.times(group.batch_row, x_batch_row)));
   };
   Value* column = v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(step, v_.constant(kStepsAhead)), "next_column");
-  Value* w = v_.at(w_, v_.times(step, g_.block_bytes()), "w.block");
+  Value* w = v_.at(operands.w, v_.times(step, g_.block_bytes()), "w.block");
 
   // The groups of a chunk share the prefetching of the next one's weight, and every turn its share of that.
   const std::int64_t turns = static_cast<std::int64_t>(g_.tile.batch_rows.size()) * lines;
@@ -127,7 +137,7 @@ OutputPass::Values OutputPass::block_product(Value* step, const Group& group, Va
 
 /// One word of k: sums += the outputs' words of the weight, held in registers, times that word of each batch
 /// row.
-void OutputPass::multiply(Value* w, Value* x, Values& sums) {
+void OutputPass::multiply(Value* w, Value* x, Values& sums) const {
   Values weight;
   for (std::int32_t vector = 0; vector < vectors(); ++vector)
     weight.push_back(v_.load(v_.floats(lanes_), v_.at(w, vector_bytes() * vector), 16));
@@ -143,20 +153,20 @@ void OutputPass::multiply(Value* w, Value* x, Values& sums) {
 }
 
 /// A batch row's sums are a whole number of vectors, and batch rows follow each other.
-OutputPass::Values OutputPass::load_sums(Value* address, std::int32_t batch_rows) {
+OutputPass::Values OutputPass::load_sums(Value* address, std::int32_t batch_rows) const {
   Values values;
   for (std::int64_t i = 0; i < std::int64_t{batch_rows} * vectors(); ++i)
     values.push_back(v_.load(v_.floats(lanes_), v_.at(address, i * vector_bytes()), 16));
   return values;
 }
 
-void OutputPass::store_sums(Value* address, const Values& values) {
+void OutputPass::store_sums(Value* address, const Values& values) const {
   for (std::size_t i = 0; i < values.size(); ++i)
     v_.store(values[i], v_.at(address, static_cast<std::int64_t>(i) * vector_bytes()), 16);
 }
 
-void OutputPass::gather_sums(Value* sums, Value* first, Value* gathered) {
-  v_.loop("batch_row", v_.constant(0), present_batch_rows(), [&](Value* batch_row) {
+void OutputPass::gather_sums(const BatchTile& batch_tile, Value* sums, Value* first, Value* gathered) const {
+  v_.loop("batch_row", v_.constant(0), present_batch_rows(batch_tile), [&](Value* batch_row) {
     Value* from = v_.settled(v_.at(sums, v_.times(batch_row, batch_row_sums_bytes())));
     Value* to = v_.plus(v_.times(batch_row, gathered_outputs()), first);
     store_sums(v_.settled(v_.at(gathered, v_.times(to, 4))), load_sums(from, 1));

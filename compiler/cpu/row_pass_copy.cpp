@@ -9,26 +9,26 @@
 
 namespace sparsekiln::cpu {
 
-RowPass::Value* RowPass::block_of(Value* step) {
+RowPass::Value* RowPass::block_of(Value* step) const {
   return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
 }
 
-RowPass::Value* RowPass::gate_of(Value* step) {
+RowPass::Value* RowPass::gate_of(Value* step) const {
   Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
                                           : v_.quotient(block_of(step), std::max(1, g_.gate_blocks));
   return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
 }
 
-RowPass::Value* RowPass::is_used(Value* gate) {
+RowPass::Value* RowPass::is_used(Value* gate) const {
   return ir_.CreateFCmpUNE(gate, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
 }
 
-RowPass::Value* RowPass::gated(Value* values, Value* gate) {
+RowPass::Value* RowPass::gated(Value* values, Value* gate) const {
   const auto lanes = llvm::cast<llvm::FixedVectorType>(values->getType())->getNumElements();
   return v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, static_cast<std::int32_t>(lanes))));
 }
 
-void RowPass::copy_block(Value* from, Value* to, Value* gate) {
+void RowPass::copy_block(Value* from, Value* to, Value* gate) const {
   const bool moved = gate == nullptr && g_.copies_words();  // in units of 32 bits, whatever the type
   const std::int64_t from_bytes = moved ? 4 : static_cast<std::int64_t>(size_of(g_.dtype));
   const std::int64_t to_bytes = g_.copies_words() ? from_bytes : 4;
@@ -55,7 +55,7 @@ void RowPass::copy_block(Value* from, Value* to, Value* gate) {
   });
 }
 
-void RowPass::zero_missing(Value* block) {
+void RowPass::zero_missing(Value* block) const {
   // Packed for register tiles of one output, as small batches have them, a weight is in its own order.
   const bool by_tiles = g_.order == WeightOrder::packed && !g_.small_batch;
   const WeightOrder order = g_.order == WeightOrder::packed && !by_tiles ? WeightOrder::rows : g_.order;

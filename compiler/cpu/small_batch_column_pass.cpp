@@ -26,17 +26,17 @@ class SmallBatchColumnPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / tile_outputs(); }
   [[nodiscard]] std::int64_t tile_weight_bytes() const override { return g_.word_bytes * tile_outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_out); }
-  Block locate(const Values& batch_rows, Value* step) override;
-  [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
-  void multiply_turn(const Block& turn, Values& sums);
-  void accumulate_group(Value* first, Value* last) override;
-  void group_step(Value* step, const Block& block);
-  void reduce(Value* sums) override;
-  [[nodiscard]] Value* added(Values parts);
-  [[nodiscard]] Value* block_address(Value* step);
-  [[nodiscard]] Block locate(const Values& batch_rows, Value* step, Value* column);
-  [[nodiscard]] Values widened_rows();
-  void widen(const Values& xs, const Values& rows);
+  [[nodiscard]] Block locate(const Operands& operands, Value* step) const override;
+  [[nodiscard]] Values multiply_tile(const Block& block, Values sums) const override;
+  void multiply_turn(const Block& turn, Values& sums) const;
+  void accumulate_group(const BatchTile& batch_tile, Value* first, Value* last) const override;
+  void group_step(Value* step, const Block& block) const;
+  void reduce(Value* sums) const override;
+  [[nodiscard]] Value* added(Values parts) const;
+  [[nodiscard]] Value* block_address(Value* w, Value* step) const;
+  [[nodiscard]] Block locate(const Operands& operands, Value* step, Value* column) const;
+  [[nodiscard]] Values widened_rows() const;
+  void widen(const Values& xs, const Values& rows) const;
 
   [[nodiscard]] std::int32_t vectors() const {
     return std::min(kChains / g_.tile_n, g_.block_out / sum_lanes());
@@ -61,12 +61,12 @@ void SmallBatchColumnPass::begin() {
   if (widens_x()) widened_ = stack(std::int64_t{4} * g_.block_words * g_.tile_n, "widened");
 }
 
-SmallBatchPass::Value* SmallBatchColumnPass::block_address(Value* step) {
-  return v_.settled(v_.beyond(w_, v_.times(block_of(step), g_.block_bytes())));
+SmallBatchPass::Value* SmallBatchColumnPass::block_address(Value* w, Value* step) const {
+  return v_.settled(v_.beyond(w, v_.times(block_of(step), g_.block_bytes())));
 }
 
-SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Value* step) {
-  Block block = locate(batch_rows, step, v_.entry(tables_.columns, step, "column"));
+SmallBatchPass::Block SmallBatchColumnPass::locate(const Operands& operands, Value* step) const {
+  Block block = locate(operands, step, v_.entry(tables_.columns, step, "column"));
   if (!widens_x()) return block;
   const Values rows = widened_rows();
   widen(block.xs, rows);
@@ -74,16 +74,19 @@ SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Val
   return block;
 }
 
-SmallBatchPass::Block SmallBatchColumnPass::locate(const Values& batch_rows, Value* step, Value* column) {
+SmallBatchPass::Block SmallBatchColumnPass::locate(const Operands& operands, Value* step,
+                                                   Value* column) const {
   const std::int64_t steps_ahead =
       std::clamp<std::int64_t>(kPrefetchAhead / g_.block_bytes(), 1, kColumnsBehind);
-  Block block{block_address(step), block_address(v_.plus(step, v_.constant(steps_ahead))), {}};
+  Block block{block_address(operands.w, step),
+              block_address(operands.w, v_.plus(step, v_.constant(steps_ahead))),
+              {}};
   Value* x = v_.times(column, x_word_bytes() * g_.block_words);
-  for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
+  for (Value* batch_row : operands.batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
   return block;
 }
 
-SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
+SmallBatchPass::Values SmallBatchColumnPass::widened_rows() const {
   Values rows;
   for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
     rows.push_back(v_.settled(v_.at(widened_, std::int64_t{4} * g_.block_words * batch_row)));
@@ -91,7 +94,7 @@ SmallBatchPass::Values SmallBatchColumnPass::widened_rows() {
 }
 
 /// Rows of x that are broadcast word by word are widened by vectors before.
-void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) {
+void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) const {
   const std::int32_t lanes = std::min(8, lanes_);
   const unsigned align = g_.aligned(g_.dtype, std::int64_t{g_.word_bytes} * lanes);
   for (std::size_t batch_row = 0; batch_row < xs.size(); ++batch_row)
@@ -100,7 +103,7 @@ void SmallBatchColumnPass::widen(const Values& xs, const Values& rows) {
                v_.at(rows[batch_row], 4 * k), 16);
 }
 
-SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, Values sums) {
+SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, Values sums) const {
   const std::size_t count = sums.size();
   Values carried = std::move(sums);
   carried.push_back(block.w);
@@ -123,7 +126,7 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
   return results;
 }
 
-void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
+void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) const {
   const std::int64_t vector_bytes = g_.word_bytes * sum_lanes();
   std::int64_t prefetched = -1;  // the last line
   for (std::int32_t k = 0; k < kUnroll; ++k)
@@ -153,12 +156,12 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) {
 }
 
 /// Neighbouring steps are often of the same x.
-void SmallBatchColumnPass::accumulate_group(Value* first, Value* last) {
-  const Values batch_rows = x_rows();
+void SmallBatchColumnPass::accumulate_group(const BatchTile& batch_tile, Value* first, Value* last) const {
+  const Operands operands{weights_.front(), x_rows(batch_tile)};
   const Values rows = widens_x() ? widened_rows() : Values{};
   (void)v_.loop("step", first, last, {v_.constant(-1)}, [&](Value* step, const Values& before) -> Values {
     Value* column = v_.entry(tables_.columns, step, "column");
-    Block block = locate(batch_rows, step, column);
+    Block block = locate(operands, step, column);
     if (widens_x()) {
       v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
       block.xs = rows;
@@ -174,7 +177,7 @@ void SmallBatchColumnPass::accumulate_group(Value* first, Value* last) {
 }
 
 /// The first chain of each output goes on from its sum, others begin at 0.
-void SmallBatchColumnPass::group_step(Value* step, const Block& block) {
+void SmallBatchColumnPass::group_step(Value* step, const Block& block) const {
   Value* sums = group_sums_of(v_.entry(tables_.slots, step, "slot"));
   const auto one_tile = [&](Value* w, Value* ahead, Value* to) {
     const auto address = [&](std::size_t i) {
@@ -203,14 +206,14 @@ void SmallBatchColumnPass::group_step(Value* step, const Block& block) {
 }
 
 /// The upper half of the chains to the lower one, until one is left.
-SmallBatchPass::Value* SmallBatchColumnPass::added(Values parts) {
+SmallBatchPass::Value* SmallBatchColumnPass::added(Values parts) const {
   for (std::size_t half = parts.size() / 2; half > 0; half /= 2)
     for (std::size_t i = 0; i < half; ++i) parts[i] = ir_.CreateFAdd(parts[i], parts[i + half]);
   return parts[0];
 }
 
 /// The chains of each output become one sum.
-void SmallBatchColumnPass::reduce(Value* sums) {
+void SmallBatchColumnPass::reduce(Value* sums) const {
   auto* type = v_.floats(sum_lanes());
   v_.loop("reduce", v_.constant(0), v_.constant(tiles()), [&](Value* tile) {
     Value* from = v_.at(vectors_, v_.times(tile, kChains * sum_bytes()));

@@ -18,6 +18,11 @@ class SmallBatchPass : public RowPass {
   static constexpr std::int32_t kChains = 8;
   static constexpr std::int64_t kLine = 64;
 
+  /// What is multiplied.
+  struct Operands {
+    Value* w;           ///< one of weights_
+    Values batch_rows;  ///< of x
+  };
   struct Block {
     Value* w;
     Value* ahead;           ///< what is to be prefetched while `w` is read: maybe no memory of the weight
@@ -31,32 +36,33 @@ class SmallBatchPass : public RowPass {
   [[nodiscard]] virtual std::int64_t tile_weight_bytes() const = 0;
   /// Lanes of a sum; a tile has kChains of them.
   [[nodiscard]] virtual std::int32_t sum_lanes() const = 0;
-  [[nodiscard]] virtual Block locate(const Values& batch_rows, Value* step) = 0;
+  [[nodiscard]] virtual Block locate(const Operands& operands, Value* step) const = 0;
   /// Adds the products of the tile of a block whose weight begins at block.w.
-  [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) = 0;
+  [[nodiscard]] virtual Values multiply_tile(const Block& block, Values sums) const = 0;
   /// Adds up what is one output's: vectors_ → [tile_n][block_out].
-  virtual void reduce(Value* sums) = 0;
+  virtual void reduce(Value* sums) const = 0;
 
   void begin() override;
-  void store_outputs(Value* output_block) final;
-  Values x_rows();
+  void store_outputs(const CompleteRow& row) const final;
+  [[nodiscard]] Values x_rows(const BatchTile& batch_tile) const;
   /// Bytes of a word of x as register tiles read it.
   [[nodiscard]] std::int64_t x_word_bytes() const { return g_.packs_x ? 4 : g_.word_bytes; }
   [[nodiscard]] DType x_type() const { return g_.packs_x ? DType::f32 : g_.dtype; }
   /// Floats of the weight, times their gate where there is one.
-  [[nodiscard]] Value* gated_floats(Value* values, Value* gate);
+  [[nodiscard]] Value* gated_floats(Value* values, Value* gate) const;
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
 
  private:
-  void accumulate(Value* sums, Value* first, Value* steps) final;
-  void accumulate_weight(Value* sums, Value* first, Value* steps, const Values& batch_rows);
-  void multiply_block(const Block& block);
-  [[nodiscard]] Block prepared(const Values& batch_rows, Value* step, Value* gate);
-  void store_features(Value* output_block);
-  [[nodiscard]] Values load_sums(Value* from);
-  void store_sums(const Values& sums, Value* to);
+  void accumulate(const ItemSteps& item) const final;
+  /// Writes the sums of an item's steps of one weight to `sums`.
+  void accumulate_weight(const ItemSteps& item, const Operands& operands, Value* sums) const;
+  void multiply_block(const Block& block) const;
+  [[nodiscard]] Block prepared(const Operands& operands, Value* step, Value* gate) const;
+  void store_features(const CompleteRow& row) const;
+  [[nodiscard]] Values load_sums(Value* from) const;
+  void store_sums(const Values& sums, Value* to) const;
   [[nodiscard]] std::int64_t tile_sums_bytes() const { return kChains * sum_bytes(); }
 
   Value* copied_ = nullptr;      ///< a block that is cut; null: there are none

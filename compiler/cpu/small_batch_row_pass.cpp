@@ -20,14 +20,14 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int32_t tiles() const override { return g_.block_out / outputs(); }
   [[nodiscard]] std::int64_t tile_weight_bytes() const override { return row_bytes() * outputs(); }
   [[nodiscard]] std::int32_t sum_lanes() const override { return std::min(lanes_, g_.block_words); }
-  Block locate(const Values& batch_rows, Value* step) override;
-  [[nodiscard]] Values multiply_tile(const Block& block, Values sums) override;
-  void reduce(Value* sums) override;
-  [[nodiscard]] Value* load_words(DType type, Value* address, unsigned align);
-  [[nodiscard]] Value* gated_words(Value* words, Value* gate);
-  [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum);
+  [[nodiscard]] Block locate(const Operands& operands, Value* step) const override;
+  [[nodiscard]] Values multiply_tile(const Block& block, Values sums) const override;
+  void reduce(Value* sums) const override;
+  [[nodiscard]] Value* load_words(DType type, Value* address, unsigned align) const;
+  [[nodiscard]] Value* gated_words(Value* words, Value* gate) const;
+  [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum) const;
   /// An element of each pair, as float.
-  [[nodiscard]] Value* half(Value* words, bool upper);
+  [[nodiscard]] Value* half(Value* words, bool upper) const;
 
   [[nodiscard]] bool dot() const { return g_.pairs() && v_.level.dot_bf16 && sum_lanes() == lanes_; }
   /// Outputs of a register tile. Blocks have a multiple of eight.
@@ -35,15 +35,15 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] std::int64_t row_bytes() const { return std::int64_t{g_.word_bytes} * g_.block_words; }
 };
 
-SmallBatchPass::Block SmallBatchRowPass::locate(const Values& batch_rows, Value* step) {
+SmallBatchPass::Block SmallBatchRowPass::locate(const Operands& operands, Value* step) const {
   Value* x = v_.times(v_.entry(tables_.columns, step, "column"), x_word_bytes() * g_.block_words);
-  Value* w = v_.settled(v_.at(w_, v_.times(step, g_.block_bytes()), "w.block"));
+  Value* w = v_.settled(v_.at(operands.w, v_.times(step, g_.block_bytes()), "w.block"));
   Block block{w, v_.beyond(w, kPrefetchAhead), {}};
-  for (Value* batch_row : batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
+  for (Value* batch_row : operands.batch_rows) block.xs.push_back(v_.settled(v_.at(batch_row, x)));
   return block;
 }
 
-SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) {
+SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Values sums) const {
   const std::int64_t w_bytes = std::int64_t{g_.word_bytes} * sum_lanes();  // of a vector
   const std::int64_t x_bytes = x_word_bytes() * sum_lanes();
   if (layout_.known(LayoutNumber::streams).value_or(1) != 0)
@@ -68,18 +68,18 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
 }
 
 /// Floats, or where they are pairs the words as integers.
-SmallBatchPass::Value* SmallBatchRowPass::load_words(DType type, Value* address, unsigned align) {
+SmallBatchPass::Value* SmallBatchRowPass::load_words(DType type, Value* address, unsigned align) const {
   return g_.pairs() ? v_.load(v_.ints(sum_lanes()), address, align)
                     : v_.load_floats(type, address, sum_lanes(), align);
 }
 
-SmallBatchPass::Value* SmallBatchRowPass::half(Value* words, bool upper) {
+SmallBatchPass::Value* SmallBatchRowPass::half(Value* words, bool upper) const {
   Value* bits = upper ? ir_.CreateAnd(words, v_.splat(ir_.getInt32(0xffff0000), sum_lanes()))
                       : ir_.CreateShl(words, v_.splat(ir_.getInt32(16), sum_lanes()));
   return ir_.CreateBitCast(bits, v_.floats(sum_lanes()));
 }
 
-SmallBatchPass::Value* SmallBatchRowPass::gated_words(Value* words, Value* gate) {
+SmallBatchPass::Value* SmallBatchRowPass::gated_words(Value* words, Value* gate) const {
   if (!g_.pairs()) return gated_floats(words, gate);
   if (gate == nullptr) return words;
   const auto rounded = [&](bool upper) {
@@ -88,7 +88,7 @@ SmallBatchPass::Value* SmallBatchRowPass::gated_words(Value* words, Value* gate)
   return ir_.CreateOr(rounded(false), ir_.CreateShl(rounded(true), v_.splat(ir_.getInt32(16), sum_lanes())));
 }
 
-SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Value* sum) {
+SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Value* sum) const {
   if (!g_.pairs()) return v_.multiply_add(x, w, sum);
   if (dot()) {
     auto* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), static_cast<unsigned>(2 * sum_lanes()));
@@ -100,7 +100,7 @@ SmallBatchPass::Value* SmallBatchRowPass::multiply_words(Value* w, Value* x, Val
 }
 
 /// The lanes of each vector become one sum.
-void SmallBatchRowPass::reduce(Value* sums) {
+void SmallBatchRowPass::reduce(Value* sums) const {
   constexpr std::int32_t kOutputs = 4;  // at a time: a square of the narrowest vectors
   auto* type = v_.floats(sum_lanes());
   for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row)
