@@ -25,7 +25,7 @@ class OutputPass final : public GatheringPass {
     Value* batch_row;  ///< its first one
     std::int32_t batch_rows;
   };
-  /// What is multiplied.
+  /// The two factors of a product.
   struct Operands {
     Value* w;  ///< one of weights_
     Value* panel;

@@ -18,7 +18,7 @@ class SmallBatchPass : public RowPass {
   static constexpr std::int32_t kChains = 8;
   static constexpr std::int64_t kLine = 64;
 
-  /// What is multiplied.
+  /// The two factors of a product.
   struct Operands {
     Value* w;           ///< one of weights_
     Values batch_rows;  ///< of x
