@@ -169,7 +169,9 @@ double RowShares::largest(std::int64_t workers, std::int64_t rounds, double most
     const std::int64_t least = std::max(longest_, quotient_up(rows_of(begins_), workers) * shortest_);
     orders.least = static_cast<double>(least * workers) / static_cast<double>(total_);
   }
-  if (rounds == 1 && orders.least > most) return orders.least;
+  // In every other round that worker's CTA may have nothing.
+  const double least = orders.least * static_cast<double>((rounds + 1) / 2) / static_cast<double>(rounds);
+  if (least > most) return least;
   const auto of_mean = [&](const std::vector<std::int64_t>& costs, std::int64_t after) {
     return static_cast<double>(most_after_rounds(costs, after) * workers) /
            static_cast<double>(total_ * after);
@@ -264,7 +266,7 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
                        static_cast<std::int32_t>(rounds)};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
   const Listed& of_clusters = listed(problem, config);
-  const Schedule shared = share_out(of_clusters.begins, problem, target, config, n);
+  const Schedule shared = share_out(of_clusters.begins, problem, target, config, n, rounds);
   ChunkShape of_one_column = chunk;  // it has no steps, whose loads are counted below
   of_one_column.columns = 1;
   Counts counts = counts_of(shared, of_one_column, rounds);
@@ -305,11 +307,7 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk, std::int64_t rounds
   counts.team_loads = chunk.columns == 1 ? found.team_loads : counts.loads;
   for (const Item& item : schedule.items) counts.chunks += chunks_of(item.steps, chunk);
   counts.without_blocks = chunks_of(found.without_blocks, chunk);
-  std::vector<std::int64_t> costs;
-  for (std::int32_t worker = 0; worker < schedule.workers(); ++worker) costs.push_back(schedule.cost(worker));
-  if (found.mean_cost > 0)
-    counts.largest = static_cast<double>(most_after_rounds(costs, rounds)) /
-                     (found.mean_cost * static_cast<double>(rounds));
+  counts.largest = schedule.balance(rounds);
   return counts;
 }
 

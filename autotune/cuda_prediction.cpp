@@ -81,12 +81,14 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   // two and so on: for any number of tiles in a range, so that ranges have the same kernel.
   const bool goes_on = costs.waits.wave > 0;
   const bool of_range = goes_on && problem.batch.dynamic();
-  // Small batches, which kernels of chunks per warp are for, have room in L2.
-  std::vector<std::int64_t> wanted_at_once =
-      of_range || costs.chunk_per_warp ? std::vector{most} : halvings(most);
+  // All tiles of the small batches that kernels with chunks per warp are for fit L2, so that rounds would
+  // only make them wait.
+  std::vector<std::int64_t> wanted_at_once;
+  if (!of_range) wanted_at_once = costs.chunk_per_warp ? std::vector{most} : halvings(most);
   for (std::int32_t workers = 1; goes_on && workers <= std::min(kMostWorkersOfTile, target.workers);
        ++workers)
     wanted_at_once.push_back(std::min<std::int64_t>(most, target.workers / workers));
+  if (of_range) wanted_at_once.push_back(most);  // which differs between ranges
   for (const std::int64_t wanted : wanted_at_once) {
     Config other = config;
     other.in_flight = of_range && wanted < tiles ? static_cast<std::int32_t>(wanted)

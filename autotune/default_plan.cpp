@@ -86,7 +86,8 @@ Plan choose_cpu_plan(const Problem& problem, const Target& target) {
 }
 
 /// Whether two ranges would have the same kernel. Where as many batch tiles are computed at once in both, the
-/// schedules are the same. An image of a convolution has so many rows that this is so from few images on.
+/// schedule for the rounds of the larger range serves both. An image of a convolution has so many rows that
+/// this is so from few images on.
 bool are_one_kernel(const Problem& problem, const Config& one, const Config& other) {
   return problem.convolution.present() && one == other && one.in_flight != kAllInFlight;
 }

@@ -18,7 +18,7 @@ _LEAST = 2  #: configs of a problem, of which one is to be picked
 def rank(build: pathlib.Path, file: pathlib.Path, target: str) -> list[Row]:
     """A row for each problem of the file, in its order. Raises CalledProcessError where a line is not read.
 
-    A line that is `rescheduled` says nothing of what is scheduled now: its rows were split, and are not any more.
+    A line that is `rescheduled` says nothing of what is scheduled now: its rows were split, and are whole now.
     """
     measured = [json.loads(line) for line in file.read_text().splitlines()]
     command = [build / "bench" / "predictions", file, "--target", target]

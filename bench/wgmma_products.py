@@ -47,7 +47,7 @@ CONVOLUTIONS = (
     ),
 )
 # Where descriptors do not all fit uniform registers: the instructions that a product may have in front of it, on average. Shared
-# memory takes longer for a product than a scheduler does for these of its three warps (docs/hopper.md).
+# memory takes at least as long for a product as a scheduler does for these of its three warps (docs/hopper.md).
 _MOST_BETWEEN = {("halo", "grad_weight"): 8}
 _LEAST_BLOCK = 64
 _LEAST_BATCH = 256

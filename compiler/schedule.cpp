@@ -394,6 +394,15 @@ std::int32_t Schedule::worker_of_round(std::int32_t cta, std::int64_t round) con
   return workers() - cluster_rows - (cta - member) + member;
 }
 
+double Schedule::balance(std::int64_t rounds) const {
+  std::vector<std::int64_t> costs;
+  for (std::int32_t worker = 0; worker < workers(); ++worker) costs.push_back(cost(worker));
+  const std::int64_t total = std::accumulate(costs.begin(), costs.end(), std::int64_t{0});
+  if (total == 0) return 1;
+  return static_cast<double>(sparsekiln::most_after_rounds(costs, rounds) * workers()) /
+         static_cast<double>(total * rounds);
+}
+
 std::int64_t Schedule::cost(std::int32_t worker) const {
   std::int64_t sum = 0;
   for (const Item& item : items_of(worker)) sum += std::max(item.steps, 1);
@@ -444,22 +453,23 @@ StepLists list_steps(const Spmm& problem, const Config& config) {
 }
 
 Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, const Target& target,
-                   const Config& config, std::int64_t n) {
+                   const Config& config, std::int64_t n, std::int64_t rounds) {
   const auto size = static_cast<std::size_t>(config.cluster_rows);
   std::vector<std::int32_t> lengths((begins.size() - 1) / size);
   for (std::size_t team = 0; team < lengths.size(); ++team)
     lengths[team] = begins[team * size + 1] - begins[team * size];
   const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
-  const Shares of_teams =
-      share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config), rounds_of(problem, config, n));
+  const Shares of_teams = share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config), rounds);
   Schedule schedule = without_items(config);
   add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
   return schedule;
 }
 
-Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {
+Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
+                       std::int64_t up_to) {
   StepLists lists = list_steps(problem, config);
-  Schedule schedule = share_out(lists.begins, problem, target, config, n);
+  Schedule schedule =
+      share_out(lists.begins, problem, target, config, n, rounds_of(problem, config, std::max(n, up_to)));
   schedule.row_of_place = std::move(lists.row_of_place);
   schedule.steps = std::move(lists.steps);
   for (const Item& item : schedule.items)
@@ -520,8 +530,8 @@ std::int64_t scheduled_n(Batch batch, const Plan& plan, std::size_t entry) {
 std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target, const Plan& plan) {
   std::vector<Schedule> schedules;
   for (std::size_t entry = 0; entry < plan.size(); ++entry)
-    schedules.push_back(
-        make_schedule(problem, target, plan[entry].config, scheduled_n(problem.batch, plan, entry)));
+    schedules.push_back(make_schedule(problem, target, plan[entry].config,
+                                      scheduled_n(problem.batch, plan, entry), plan[entry].up_to));
   return schedules;
 }
 

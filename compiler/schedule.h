@@ -101,6 +101,8 @@ struct Schedule {
   /// (most_after_rounds of even_shares.h), those of a team together. As worker_of_round of
   /// templates/schedule.cuh.
   [[nodiscard]] std::int32_t worker_of_round(std::int32_t cta, std::int64_t round) const;
+  /// The steps of the CTA that has most after so many rounds, of the mean.
+  [[nodiscard]] double balance(std::int64_t rounds) const;
   /// Steps of one worker; an item without steps counts as one.
   [[nodiscard]] std::int64_t cost(std::int32_t worker) const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
@@ -170,11 +172,12 @@ inline constexpr std::int64_t kNeverCut = std::int64_t{1} << 40;
 /// (even_shares.h). If there are several rounds, the largest worker is the first one. Only if a CTA would
 /// have, after all rounds, more than 5 %, and in each more than Config::split_saves steps, above the mean are
 /// clusters split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
-/// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. Throws
+/// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. `up_to`: the
+/// largest n of a range that begins with `n`, whose rounds count; 0: the range is `n` alone. Throws
 /// `invalid_argument` if config.rows, config.merge or config.cluster_rows is out of range, or merging is
 /// excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
-                                     std::int64_t n);
+                                     std::int64_t n, std::int64_t up_to = 0);
 
 /// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge,
 /// searches_clusters and cluster_rows.
@@ -188,9 +191,11 @@ struct StepLists {
 /// The rest of it, a schedule without rows and steps: the items of the clusters that list_steps lists for the
 /// same problem and for a config with the same rows, merge and cluster_rows.
 [[nodiscard]] Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem,
-                                 const Target& target, const Config& config, std::int64_t n);
+                                 const Target& target, const Config& config, std::int64_t n,
+                                 std::int64_t rounds);
 
-/// One schedule for each range of a plan, each for its scheduled_n.
+/// One schedule for each range of a plan, each for its scheduled_n and the rounds of its largest n, for which
+/// it was chosen.
 [[nodiscard]] std::vector<Schedule> make_schedules(const Spmm& problem, const Target& target,
                                                    const Plan& plan);
 

@@ -87,14 +87,16 @@ std::int64_t waves(const Schedule& schedule, const Target& target, const Config&
 std::string draw_schedule(const Problem& problem, const Schedule& schedule, const Target& target,
                           const Config& config, std::int64_t n) {
   const ScheduleFigures found = figures(schedule);
+  const std::int64_t rounds = rounds_of(Spmm(problem), config, n);
   std::string text = fmt::format(
       "schedule for {} at n = {}: {}\n"
-      "{} workers of {} steps on average, {} at most (balance {:.3f}), waves: {}\n"
+      "{} workers of {} steps on average, {} at most (balance {:.3f}{}), waves: {}\n"
       "tiles of x: {} loaded, {} by single rows ({:.1f} % saved); blocks filled with zeros: {}{}\n"
       "split clusters: {}, partial sums: {}\n",
       target.to_string(), n, to_string(config), schedule.workers(), fmt::format("{:.1f}", found.mean_cost),
-      found.largest_cost, found.balance(), waves(schedule, target, config, n), found.loads,
-      found.one_row_loads, 100 * found.saved(), found.filled,
+      found.largest_cost, found.balance(),
+      rounds == 1 ? "" : fmt::format(", after {} rounds {:.3f}", rounds, schedule.balance(rounds)),
+      waves(schedule, target, config, n), found.loads, found.one_row_loads, 100 * found.saved(), found.filled,
       found.without_blocks == 0 ? "" : fmt::format(", steps without blocks: {}", found.without_blocks),
       schedule.counters, schedule.partials);
   text += bars(schedule);

@@ -307,6 +307,34 @@ constexpr const char* kPutTogether[] = {
     "mma tile_n=32 warps=2 stages=3 merge=2", "mma tile_n=64 warps=4 stages=3 merge=4",
     "mma tile_n=32 warps=2 stages=3 rows=2 merge=2"};
 
+TEST_CASE("an estimate of a range of batches is what its schedule gives for the largest") {
+  int several_rounds = 0;
+  const Target target = Target::parse("h100");
+  for (const char* const text :
+       {"mma tile_n=64 warps=2 stages=3 in_flight=2", "mma tile_n=64 warps=2 stages=3 rows=2 in_flight=1"})
+    for (const double density : {0.02, 0.2, 0.7}) {
+      Problem base = layer(density);
+      base.batch = Batch::up_to(1000);
+      const Spmm problem(base);
+      const Config config = parse_config(text);
+      cuda::RowShares rows(problem.layout);
+      const auto costs = cuda::loop_costs(problem, target, config);
+      const Plan plan{{128, config}, {500, config}, {1000, config}};
+      const std::vector<Schedule> schedules = make_schedules(problem, target, plan);
+      for (std::size_t entry = 0; entry < plan.size(); ++entry) {
+        const std::int64_t n = plan[entry].up_to;
+        if (tiles_at_once(problem, config, scheduled_n(problem.batch, plan, entry)) !=
+            tiles_at_once(problem, config, n))
+          continue;  // as many workers as the smallest n has tiles for
+        CAPTURE(n);
+        several_rounds += rounds_of(problem, config, n) > 1;
+        check_same(cuda::estimate(problem, target, config, costs, n, rows),
+                   cuda::work_of(problem, target, config, schedules[entry], n));
+      }
+    }
+  CHECK(several_rounds > 6);
+}
+
 TEST_CASE("an estimate of clustered or merged rows of a small layout is what the schedule gives") {
   for (const std::string text : kPutTogether)
     for (const std::string name : {"h100", "sm_90:4"}) {

@@ -233,6 +233,20 @@ TEST_CASE("after all rounds of batch tiles no CTA has more than 5 % or one step 
   CHECK(uneven_in_a_round > 10);
 }
 
+TEST_CASE("a range of batches is scheduled for the workers of its smallest and the rounds of its largest") {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    Case drawn = random_case(seed);
+    drawn.config.in_flight = 2;
+    const std::int64_t two = 2 * std::int64_t{drawn.config.tile_n};
+    const auto made = [&](std::int64_t n, std::int64_t up_to) {
+      return make_schedule(drawn.problem, drawn.target, drawn.config, n, up_to);
+    };
+    REQUIRE(made(two, 7 * two) == made(7 * two, 7 * two));
+    REQUIRE(made(two, 7 * two) == made(7 * two, 0));
+  }
+}
+
 TEST_CASE("the same input gives the same schedule") {
   for_random_cases([](const Case& drawn, const Schedule& schedule) {
     REQUIRE(schedule == make_schedule(drawn.problem, drawn.target, drawn.config, drawn.n));
