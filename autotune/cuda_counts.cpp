@@ -81,15 +81,21 @@ std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
 }
 
 /// The largest share of clusters that are not known one by one, longest first. Where all workers have as
-/// many, long ones are paired with short ones; else one more, as short as they come, remains.
-double expected_longest_first(const Steps& steps, double workers) {
+/// many, long ones are paired with short ones; else one more, as short as they come, remains. A CTA that has
+/// most in every other one of `rounds` has the least share in the others, which is below the mean by as much,
+/// unless more than half of the workers have one cluster more.
+double expected_longest_first(const Steps& steps, double workers, std::int64_t rounds) {
   const double mean = steps.cost() / workers;
   const double of_cluster = steps.cost() / steps.clusters;
   const double clusters = std::ceil(steps.clusters / workers);
-  const bool even = clusters * workers == steps.clusters;
+  const double fewer = clusters * workers - steps.clusters;  // workers with one cluster less
   const double spread = std::min(steps.deviation, of_cluster);
-  const double excess = even ? steps.deviation / (2 * clusters) : clusters * of_cluster - mean - 2 * spread;
-  return std::max(steps.longest, mean + std::max(excess, 0.0)) / mean;
+  const double excess =
+      fewer == 0 ? steps.deviation / (2 * clusters) : clusters * of_cluster - mean - 2 * spread;
+  const double most = std::max(steps.longest, mean + std::max(excess, 0.0));
+  const double least = fewer == 0 || 2 * fewer >= workers ? 2 * mean - most : most;
+  const double share_of_most = static_cast<double>((rounds + 1) / 2) / static_cast<double>(rounds);
+  return std::max(share_of_most * most + (1 - share_of_most) * least, mean) / mean;
 }
 
 /// `rows`: null where these are not the clusters, or are not known. `saves`: Config::split_saves.
@@ -101,7 +107,7 @@ Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std:
   const auto of_workers = static_cast<double>(shares.workers);
   const double mean = steps.cost() / of_workers;
   const double most = std::max(kBalanced / 100.0, 1 + static_cast<double>(saves) / mean + 1e-9);
-  shares.largest = rows == nullptr ? expected_longest_first(steps, of_workers)
+  shares.largest = rows == nullptr ? expected_longest_first(steps, of_workers, rounds)
                                    : rows->largest(shares.workers, rounds, most);
   if (shares.largest <= most) return shares;
   shares.largest = std::ceil(mean) / mean;

@@ -25,8 +25,9 @@ Layout long_and_short(std::int32_t rows) {
   return Layout::from_mask(2 * rows, 4, mask);
 }
 
-/// What the emulator says of a launch in two rounds of one batch tile, where nothing has written the part of x
-/// that short rows read for the second tile. One cluster, or team, has the long rows, and one the short ones.
+/// What the emulator says of a launch in two rounds of one batch tile, where nothing has written the part of
+/// x that short rows read for the second tile. One cluster, or team, has the long rows, and one the short
+/// ones.
 std::string fault_in_second_round(std::int32_t side, const char* numbers) {
   const Config config = parse_config(fmt::format("{} in_flight=1", numbers));
   const Layout layout = long_and_short(config.rows * config.cluster_rows);
@@ -71,9 +72,8 @@ TEST_CASE("the CTA with the long rows of one round has the short rows of the nex
   const auto is_of = [](const char* cta, const std::string& fault) {
     return fault.find("unwritten") != std::string::npos && fault.find(cta) != std::string::npos;
   };
-  for (const char* const numbers :
-       {"mma tile_n=16 stages=3 warps=1", "stream tile_n=16 stages=3 warps=2",
-        "direct tile_n=16 stages=2 warps=2"}) {
+  for (const char* const numbers : {"mma tile_n=16 stages=3 warps=1", "stream tile_n=16 stages=3 warps=2",
+                                    "direct tile_n=16 stages=2 warps=2"}) {
     const std::string fault = fault_in_second_round(32, numbers);
     CHECK_MESSAGE(is_of("block (0,0,0)", fault), numbers << ": " << fault);
   }
