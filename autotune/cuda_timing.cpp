@@ -117,17 +117,18 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
   const double multiprocessors = usable(target, config, figures);
-  const double together = std::ceil(ctas / multiprocessors);
+  // The CTAs of each further round are those of the first, which go on.
+  const auto rounds = static_cast<double>(work.rounds);
+  const auto of_round = [&](double all) { return std::ceil(all / rounds / multiprocessors); };
+  const double together = rounds * of_round(ctas);
   // Not all CTAs of a multiprocessor that have items have most.
   const double busy = std::min(ctas, std::max(static_cast<double>(work.items), 1.0));
-  const double most = std::ceil(busy / multiprocessors);
+  const double most = rounds * of_round(busy);
   const double largest = std::max(work.largest * busy / ctas, 1.0);
   const double uneven = costs.chunk_per_warp ? 1 + (largest - 1) / std::sqrt(most) : largest;
   const auto of_multiprocessor = [&](auto all) { return static_cast<double>(all) / busy * most * uneven; };
-  const double waves = std::ceil(together / room);
-  // A CTA goes on to the batch tiles of further rounds.
-  const double waves_of_launch =
-      std::ceil(std::ceil(ctas / static_cast<double>(work.rounds) / multiprocessors) / room);
+  const double waves_of_launch = std::ceil(of_round(ctas) / room);
+  const double waves = rounds * waves_of_launch;
   const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
                        static_cast<double>(costs.shared_bytes);
   const double memory_bytes = static_cast<double>(work.memory_bytes) +
@@ -144,8 +145,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
                                 work.longest_chunks / rings_of_cta * costs.waits.latency / ahead);
 
   Times times{};
-  of(times, Bound::latency) = waves * chain + static_cast<double>(work.rounds - 1) * costs.waits.round +
-                              (waves_of_launch - 1) * costs.waits.wave;
+  of(times, Bound::latency) =
+      waves * chain + (rounds - 1) * costs.waits.round + (waves_of_launch - 1) * costs.waits.wave;
   of(times, Bound::arithmetic) =
       (of_multiprocessor(work.fmas) / figures.lanes +
        of_multiprocessor(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *
