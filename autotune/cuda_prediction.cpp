@@ -28,10 +28,6 @@ constexpr std::int64_t kLeastInFlight = 4;
 /// Rows may also be split only where that saves so many times as many steps.
 constexpr std::int32_t kRarely = 4;
 
-/// The share of a range's time that another number of tiles at once must take at most: with the same number,
-/// ranges have one kernel.
-constexpr double kWorthAKernel = 0.98;
-
 /// Workers of a batch tile that are tried where CTAs go from tile to tile.
 constexpr std::int32_t kMostWorkersOfTile = 8;
 
@@ -83,12 +79,11 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
   const bool of_range = goes_on && problem.batch.dynamic();
   // All tiles of the small batches that kernels with chunks per warp are for fit L2, so that rounds would
   // only make them wait.
-  std::vector<std::int64_t> wanted_at_once;
-  if (!of_range) wanted_at_once = costs.chunk_per_warp ? std::vector{most} : halvings(most);
+  std::vector<std::int64_t> wanted_at_once =
+      of_range || costs.chunk_per_warp ? std::vector{most} : halvings(most);
   for (std::int32_t workers = 1; goes_on && workers <= std::min(kMostWorkersOfTile, target.workers);
        ++workers)
     wanted_at_once.push_back(std::min<std::int64_t>(most, target.workers / workers));
-  if (of_range) wanted_at_once.push_back(most);  // which differs between ranges
   for (const std::int64_t wanted : wanted_at_once) {
     Config other = config;
     other.in_flight = of_range && wanted < tiles ? static_cast<std::int32_t>(wanted)
@@ -98,9 +93,8 @@ Config with_derived(const Spmm& problem, const Target& target, Config config, st
     const double expected = other.cluster == config.cluster
                                 ? us(other, work_of(other))
                                 : predict(problem, target, other, n, figures, rows).us;
-    if (expected >= (of_range ? kWorthAKernel : 1) * least) continue;
-    best = other;
-    least = expected;
+    if (expected < least) best = other;
+    least = std::min(least, expected);
   }
   return best;
 }

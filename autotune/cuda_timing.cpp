@@ -117,8 +117,10 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
   const double multiprocessors = usable(target, config, figures);
-  // The CTAs of each further round are those of the first, which go on.
-  const auto rounds = static_cast<double>(work.rounds);
+  // The CTAs of each further round are those of the first, which go on. Those of `halo` have waits.wave, and
+  // many tiles each, whose last round need not be full.
+  const auto launched_rounds = static_cast<double>(work.rounds);
+  const double rounds = costs.waits.wave > 0 ? 1 : launched_rounds;
   const auto of_round = [&](double all) { return std::ceil(all / rounds / multiprocessors); };
   const double together = rounds * of_round(ctas);
   // Not all CTAs of a multiprocessor that have items have most.
@@ -127,8 +129,8 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const double largest = std::max(work.largest * busy / ctas, 1.0);
   const double uneven = costs.chunk_per_warp ? 1 + (largest - 1) / std::sqrt(most) : largest;
   const auto of_multiprocessor = [&](auto all) { return static_cast<double>(all) / busy * most * uneven; };
-  const double waves_of_launch = std::ceil(of_round(ctas) / room);
-  const double waves = rounds * waves_of_launch;
+  const double waves = rounds * std::ceil(of_round(ctas) / room);
+  const double waves_of_launch = std::ceil(std::ceil(ctas / launched_rounds / multiprocessors) / room);
   const double rings = kRingsInCache * std::min(ctas, static_cast<double>(target.workers) * room) *
                        static_cast<double>(costs.shared_bytes);
   const double memory_bytes = static_cast<double>(work.memory_bytes) +
@@ -146,7 +148,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
 
   Times times{};
   of(times, Bound::latency) =
-      waves * chain + (rounds - 1) * costs.waits.round + (waves_of_launch - 1) * costs.waits.wave;
+      waves * chain + (launched_rounds - 1) * costs.waits.round + (waves_of_launch - 1) * costs.waits.wave;
   of(times, Bound::arithmetic) =
       (of_multiprocessor(work.fmas) / figures.lanes +
        of_multiprocessor(work.products_in_time) * cycles_of_product(problem, target, costs, figures)) *

@@ -497,6 +497,7 @@ std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64
 }
 
 std::int64_t rounds_of(const Spmm& problem, const Config& config, std::int64_t n) {
+  if (config.variant == Variant::halo) return 1;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   return std::max<std::int64_t>((problem.batch_tiles(n, config) + at_once - 1) / at_once, 1);
 }

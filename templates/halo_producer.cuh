@@ -96,13 +96,16 @@ class HaloWeights {
  public:
   using Rings = HaloRings<Config>;
 
-  __device__ __forceinline__ HaloWeights(const Rings& to, const typename Config::Table& tables, int own_ring)
-      : rings(to), table(tables), ring(own_ring) {}
+  __device__ __forceinline__ HaloWeights(const Rings& to, const typename Config::Table& tables, int worker,
+                                         int own_ring)
+      : rings(to),
+        table(tables),
+        begin(tables.worker(worker)),
+        end(tables.worker(worker + 1)),
+        ring(own_ring) {}
 
-  /// The steps of a worker for a tile of positions.
-  __device__ __forceinline__ void load(int worker, const TensorMap& map) {
-    const WorkerBegin begin = table.worker(worker);
-    const WorkerBegin end = table.worker(worker + 1);
+  /// The steps of the worker for a tile of positions.
+  __device__ __forceinline__ void load(const TensorMap& map) {
     HaloSteps<Config> steps(table, begin.chunk, end.chunk);
     int item_end = table.item_end(begin.item);
 #pragma unroll 1
@@ -202,6 +205,8 @@ class HaloWeights {
 
   const Rings& rings;
   const typename Config::Table& table;
+  const WorkerBegin begin;
+  const WorkerBegin end;
   const int ring;
   const int lane = static_cast<int>(threadIdx.x % 32);
   int filled = 0;       ///< places of the ring, one round after the other
@@ -216,13 +221,11 @@ class HaloImages {
  public:
   using Rings = HaloRings<Config>;
 
-  __device__ __forceinline__ HaloImages(const Rings& to, const typename Config::Table& tables)
-      : rings(to), table(tables) {}
+  __device__ __forceinline__ HaloImages(const Rings& to, const typename Config::Table& tables, int worker)
+      : rings(to), table(tables), begin(tables.worker(worker)), end(tables.worker(worker + 1)) {}
 
-  /// The stages of a worker for a tile of positions.
-  __device__ __forceinline__ void load(int worker, const HaloPlace<Config>& place, const TensorMap& map) {
-    const WorkerBegin begin = table.worker(worker);
-    const WorkerBegin end = table.worker(worker + 1);
+  /// The stages of the worker for a tile of positions.
+  __device__ __forceinline__ void load(const HaloPlace<Config>& place, const TensorMap& map) {
     HaloSteps<Config> steps(table, begin.chunk, end.chunk);
 #pragma unroll 1
     for (int item = begin.item; item < end.item; ++item)
@@ -253,6 +256,8 @@ class HaloImages {
 
   const Rings& rings;
   const typename Config::Table& table;
+  const WorkerBegin begin;
+  const WorkerBegin end;
   const int lane = static_cast<int>(threadIdx.x % 32);
   int stages = 0;  ///< that were filled
 };

@@ -224,13 +224,11 @@ __device__ __forceinline__ Destination<Config> destination_of(typename Config::O
   return to;
 }
 
-/// Calls use(tile, worker) for the tiles of positions of a CTA, of so many.
-template <class Config, class Use>
+/// Calls use(tile) for the tiles of positions of a CTA, of so many.
+template <class Use>
 __device__ __forceinline__ void each_tile_of_cta(int tiles, Use use) {
-  int tile = static_cast<int>(blockIdx.y);
 #pragma unroll 1
-  for (unsigned round = 0; tile < tiles; ++round, tile += static_cast<int>(gridDim.y))
-    use(tile, worker_of_round<Config>(round));
+  for (int tile = static_cast<int>(blockIdx.y); tile < tiles; tile += static_cast<int>(gridDim.y)) use(tile);
 }
 
 /// Config names stages (of x) and stages_w (steps of an output tile) of the rings, what a HaloBox needs,
@@ -244,6 +242,7 @@ __device__ __forceinline__ void spmm_halo(const typename Config::Element*, const
                                           typename Config::Table table, const TensorMap& map_x,
                                           const TensorMap& map_w) {
   using Place = HaloPlace<Config>;
+  const int worker = worker_of_round<Config>(0);  // of all rounds: another one would take a register
   const Images<Config> images(epilogue.images);
   const HaloRings<Config> rings;
   if (threadIdx.x == 0) rings.make_barriers();
@@ -254,17 +253,16 @@ __device__ __forceinline__ void spmm_halo(const typename Config::Element*, const
       [&] {
         const int number = static_cast<int>(threadIdx.x / 32) - Warpgroups::kWarps;
         if (number < HaloRings<Config>::kRings) {
-          HaloWeights<Config> weights(rings, table, number);
-          each_tile_of_cta<Config>(tiles, [&](int, int worker) { weights.load(worker, map_w); });
+          HaloWeights<Config> weights(rings, table, worker, number);
+          each_tile_of_cta(tiles, [&](int) { weights.load(map_w); });
         } else {
-          HaloImages<Config> stages(rings, table);
-          each_tile_of_cta<Config>(tiles,
-                                   [&](int tile, int worker) { stages.load(worker, Place(tile), map_x); });
+          HaloImages<Config> stages(rings, table, worker);
+          each_tile_of_cta(tiles, [&](int tile) { stages.load(Place(tile), map_x); });
         }
       },
       [&] {
         HaloReader<Config> reader(rings);
-        each_tile_of_cta<Config>(tiles, [&](int tile, int worker) {
+        each_tile_of_cta(tiles, [&](int tile) {
           const Place place(tile);
           const Destination<Config> to =
               destination_of<Config>(y, y_stride, workspace, tile, place, images, epilogue);
