@@ -117,7 +117,7 @@ Prediction timed(const Computation& problem, const Target& target, const Config&
   const auto of_cta = [&](auto all) { return static_cast<double>(all) / ctas * work.largest; };
   const std::int32_t room = resident(target, costs);
   const double multiprocessors = usable(target, config, figures);
-  // The CTAs of each further round are those of the first, which go on. Those of `halo` have waits.wave, and
+  // The CTAs of each further round are those of the first, which go on. CTAs of `halo` have waits.wave, and
   // many tiles each, whose last round need not be full.
   const auto launched_rounds = static_cast<double>(work.rounds);
   const double rounds = costs.waits.wave > 0 ? 1 : launched_rounds;
