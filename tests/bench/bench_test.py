@@ -526,20 +526,20 @@ class Bench(SmallBatchCases, unittest.TestCase):
         (self.folder / "listing").write_text(LISTING)
         (self.folder / "wgmma_listing").write_text(WGMMA_LISTING.replace("UMOV", "NOP"))
         program = self.folder / "nvdisasm"
-        wgmma = 'grep -q "spmm_\\(wgmma\\|wgmma_rows\\|halo\\)<" "${2%/*}/kernel.cu" && exec cat'
+        wgmma = 'grep -q "\\(spmm_wgmma\\|spmm_wgmma_rows\\|spmm_halo\\|sddmm_halo\\)<" "${2%/*}/kernel.cu" && exec cat'
         program.write_text(f'#!/bin/sh\n{wgmma} "{self.folder}/wgmma_listing"\nexec cat "{self.folder}/listing"\n')
         program.chmod(0o755)
         return program
 
     def assert_products_are_together(self, rows: list[dict[str, str]]):
-        self.assertEqual(len(rows), 10)
+        self.assertEqual(len(rows), 11)
         for row in rows:
             self.assertEqual((row["between them"], row["spilled bytes"], row["C75xx"]), ("-", "0", "-"))
 
     @needs_nvrtc
     def test_sass(self):
         rows = self.written("sass.py", "--nvdisasm", self.disassembler())
-        self.assertEqual(len(rows), 16)
+        self.assertEqual(len(rows), 17)
         for loop, resources in zip(rows[:3], rows[3:6]):
             self.assertEqual(loop["workload"], resources["workload"])
             self.assertEqual((loop["instructions"], loop["tensor core"], loop["per product"]), ("12", "2", "6.00"))

@@ -1,6 +1,7 @@
 """bench/disassembly.py and bench/main_loop.py on a listing of a kernel that was made up, and when bench/sass.py fails."""
 
 import contextlib
+import dataclasses
 import io
 import pathlib
 import stat
@@ -139,6 +140,14 @@ class Faults(unittest.TestCase):
         self.assertEqual(self.run_with(kernels=[self.kernel([together, nop])]), (0, ""))
         status, warned = self.run_with(kernels=[self.kernel([together, apart])])
         self.assertEqual((status, warned), (1, f"{sass._SHORT_WGMMA[0].title}, wgmma: between products: 1 UMOV\n"))
+
+    def test_eight_instructions_a_product_are_fine_in_a_gradient_of_the_weight_by_halo_and_more_are_not(self):
+        (umov,) = (one for one in main_loop(disassembly.functions(WGMMA_LISTING)["queueing"]).bursts()[1].between if one.base == "UMOV")
+        gradient = dataclasses.replace(sass._SHORT_WGMMA[0], operation="grad_weight")
+        for between, wanted in ((16, 0), (17, 1)):
+            burst = Burst(3, (umov,) * between)
+            status, _ = self.run_with(kernels=[wgmma_products.Kernel(gradient, "halo tile_n=64", [burst], 0, "")])
+            self.assertEqual(status, wanted)
 
     def test_a_kernel_that_ptxas_has_wait_for_products_or_that_has_none_fails_the_script(self):
         log = "ptxas info    : (C7508) Potential Performance Loss: wgmma.mma_async instructions are serialized"
