@@ -534,7 +534,9 @@ class Bench(SmallBatchCases, unittest.TestCase):
     def assert_products_are_together(self, rows: list[dict[str, str]]):
         self.assertEqual(len(rows), 11)
         for row in rows:
-            self.assertEqual((row["between them"], row["spilled bytes"], row["C75xx"]), ("-", "0", "-"))
+            self.assertEqual((row["spilled bytes"], row["C75xx"]), ("0", "-"))
+            if not ("grad_weight" in row["workload"] and row["config"].startswith("halo")):  # whose descriptors do not fit uniform registers
+                self.assertEqual(row["between them"], "-")
 
     @needs_nvrtc
     def test_sass(self):
