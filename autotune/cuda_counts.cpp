@@ -257,7 +257,7 @@ const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& co
 
 const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, const Config& config,
                                    ChunkShape chunk, std::int64_t n) {
-  const std::int64_t rounds = rounds_of(problem, config, n);
+  const std::int64_t rounds = balanced_rounds(problem, config, n);
   const std::array key{config.rows,
                        config.merge,
                        config.cluster_rows,
@@ -327,7 +327,7 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   const bool known = config.rows * config.merge == 1 && rows.known();
   const Steps steps = expected_steps(layout, config);
   const Shares shares = shares_of(steps, known ? &rows : nullptr, workers, steps_worth_a_cut(config),
-                                  rounds_of(problem, config, n));
+                                  balanced_rounds(problem, config, n));
   Counts counts;
   counts.workers = shares.workers;
   counts.clusters = rounded(steps.clusters);

@@ -194,7 +194,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   // Where tiles have chunks of their own, each is written while the others go on.
   work.item_bytes = std::int64_t{costs.shape.of_tiles ? 1 : config.rows} * config.merge * problem.block.out *
                     config.tile_n * bytes_of(problem.out_dtype);
-  work.rounds = std::max<std::int64_t>(quotient_up(tiles, at_once), 1);
+  work.rounds = rounds_of(problem, config, n);
   work.products = computed * multiplied * costs.chunk_products;
   work.products_in_time = computed * counts.chunks * costs.chunk_products;
   work.fmas = computed * multiplied * costs.chunk_fmas;
@@ -379,7 +379,8 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
 Work work_of(const Spmm& problem, const Target& target, const Config& config, const Schedule& schedule,
              std::int64_t n) {
   const LoopCosts costs = loop_costs(problem, target, config);
-  return work(problem, config, costs, counts_of(schedule, costs.shape, rounds_of(problem, config, n)), n);
+  return work(problem, config, costs, counts_of(schedule, costs.shape, balanced_rounds(problem, config, n)),
+              n);
 }
 
 Work estimate(const Spmm& problem, const Target& target, const Config& config, std::int64_t n) {

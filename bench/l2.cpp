@@ -202,14 +202,14 @@ std::deque<Cta> ctas_of(const Spmm& problem, const Target& target, const Config&
       std::int64_t{4} * config.tile_n * problem.block.out * config.rows * config.merge;
   cache.write_past(problem.y_rows(n) * problem.out_features() *
                    static_cast<std::int64_t>(size_of(problem.out_dtype)));
-  const bool changes = rounds_of(problem, config, n) > 1;  // the places of CTAs
   std::deque<Cta> ctas;
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int32_t worker = 0; worker < schedule->workers(); ++worker)
       ctas.push_back([=, &sums, tile = row, item = std::int32_t{0},
                       step = std::int32_t{0}](Cache& through) mutable {
         const auto items_of_tile = [&] {
-          return schedule->items_of(changes ? schedule->worker_of_round(worker, tile / rows) : worker);
+          return schedule->items_of(changes_places(config) ? schedule->worker_of_round(worker, tile / rows)
+                                                           : worker);
         };
         auto items = items_of_tile();
         while (tile < tiles && item == static_cast<std::int32_t>(items.size())) {

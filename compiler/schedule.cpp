@@ -468,8 +468,8 @@ Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, co
 Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config, std::int64_t n,
                        std::int64_t up_to) {
   StepLists lists = list_steps(problem, config);
-  Schedule schedule =
-      share_out(lists.begins, problem, target, config, n, rounds_of(problem, config, std::max(n, up_to)));
+  Schedule schedule = share_out(lists.begins, problem, target, config, n,
+                                balanced_rounds(problem, config, std::max(n, up_to)));
   schedule.row_of_place = std::move(lists.row_of_place);
   schedule.steps = std::move(lists.steps);
   for (const Item& item : schedule.items)
@@ -497,9 +497,14 @@ std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64
 }
 
 std::int64_t rounds_of(const Spmm& problem, const Config& config, std::int64_t n) {
-  if (config.variant == Variant::halo) return 1;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   return std::max<std::int64_t>((problem.batch_tiles(n, config) + at_once - 1) / at_once, 1);
+}
+
+bool changes_places(const Config& config) { return config.variant != Variant::halo; }
+
+std::int64_t balanced_rounds(const Spmm& problem, const Config& config, std::int64_t n) {
+  return changes_places(config) ? rounds_of(problem, config, n) : 1;
 }
 
 std::int64_t item_bound(const Layout& layout, const Config& config, std::int64_t workers) {

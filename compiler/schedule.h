@@ -149,10 +149,13 @@ struct ScheduleFigures {
 /// Batch tiles of a batch of `n` that are computed at the same time.
 [[nodiscard]] std::int64_t tiles_at_once(const Spmm& problem, const Config& config, std::int64_t n);
 
-/// Rounds of so many tiles that a batch of `n` is computed in, between which CTAs change places: several only
-/// on CUDA targets. For variant halo 1, whose CTAs stay where they are: its kernels have no register to
-/// change.
+/// Rounds of so many tiles that a batch of `n` is computed in: several only on CUDA targets.
 [[nodiscard]] std::int64_t rounds_of(const Spmm& problem, const Config& config, std::int64_t n);
+/// Whether CTAs change places between rounds (Schedule::worker_of_round). Kernels of halo have no register
+/// for it.
+[[nodiscard]] bool changes_places(const Config& config);
+/// Rounds after which CTAs must have about as much as one another: all where they change places, else each.
+[[nodiscard]] std::int64_t balanced_rounds(const Spmm& problem, const Config& config, std::int64_t n);
 
 /// Whether it is worth milliseconds that clusters read few tiles of x: for wgmma_rows. The clusters of other
 /// kernels for large batches are those that an H100 was measured with.

@@ -87,7 +87,7 @@ std::int64_t waves(const Schedule& schedule, const Target& target, const Config&
 std::string draw_schedule(const Problem& problem, const Schedule& schedule, const Target& target,
                           const Config& config, std::int64_t n) {
   const ScheduleFigures found = figures(schedule);
-  const std::int64_t rounds = rounds_of(Spmm(problem), config, n);
+  const std::int64_t rounds = balanced_rounds(Spmm(problem), config, n);
   std::string text = fmt::format(
       "schedule for {} at n = {}: {}\n"
       "{} workers of {} steps on average, {} at most (balance {:.3f}{}), waves: {}\n"
