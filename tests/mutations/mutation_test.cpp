@@ -212,7 +212,9 @@ TEST_CASE("every fault planted in a kernel of the copy engine and wgmma is found
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
                     Fault::expected_bytes_off, Fault::cluster_left_early},
                    6);
-  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 cluster_rows=2"),
+  // A batch with rows in the share of either CTA.
+  check_all_caught(make_subject(DType::f16, {64, 64}, "wgmma tile_n=128 warps=12 stages=3 cluster_rows=2",
+                                Math::ieee, Operation::forward, {}, 768, 125),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped, Fault::box_off,
                     Fault::expected_bytes_off, Fault::phase_changed, Fault::product_wait_off_by_one,
                     Fault::cluster_left_early},
@@ -264,16 +266,16 @@ TEST_CASE("every fault planted in a gradient of the weight by halo is found") {
 
 TEST_CASE("every fault planted in a kernel of the copy engine and wgmma whose layout is attached is found") {
   const Options attached = {.specialization = Specialization::attached};
-  const auto subject = [&](const char* config) {
-    return make_subject(DType::f16, {64, 64}, config, Math::ieee, Operation::forward, attached);
+  const auto subject = [&](const char* config, std::int64_t batch = 61) {
+    return make_subject(DType::f16, {64, 64}, config, Math::ieee, Operation::forward, attached, 768, batch);
   };
   check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 split=2 table=attached"),
                    faults_of_wgmma({Fault::order_removed}), 2);
-  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=6 rows=2 cluster=2 table=attached"),
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=6 rows=2 cluster=2 table=attached", 200),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped,
                     Fault::phase_changed, Fault::expected_bytes_off, Fault::cluster_left_early},
                    3);
-  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 cluster_rows=2 table=attached"),
+  check_all_caught(subject("wgmma tile_n=128 warps=12 stages=3 cluster_rows=2 table=attached", 125),
                    {Fault::arrival_removed, Fault::arrivals_off, Fault::multicast_dropped, Fault::box_off},
                    4);
 }
