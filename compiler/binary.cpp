@@ -27,7 +27,7 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 16;
+constexpr std::uint32_t kVersion = 17;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -339,6 +339,7 @@ void check(const Binary& binary, const ByteReader& in) {
 }  // namespace
 
 bool is_pointer(Argument argument) {
+  if (argument > Argument::vector) return true;
   switch (argument) {
     case Argument::x:
     case Argument::w:
@@ -354,10 +355,9 @@ bool is_pointer(Argument argument) {
     case Argument::dgates:
     case Argument::edge_gain:
     case Argument::edge_bias:
-    case Argument::row_scale:
-    case Argument::v_row_scale:
     case Argument::pair_x:
     case Argument::pair_dy:
+    case Argument::vector:
       return true;
     case Argument::n:
     case Argument::x_stride:
@@ -375,14 +375,6 @@ bool is_pointer(Argument argument) {
       break;
   }
   return false;
-}
-
-std::optional<Argument> stride_of(Argument operand) {
-  if (operand == Argument::x || operand == Argument::pair_x) return Argument::x_stride;
-  if (operand == Argument::y || operand == Argument::pair_dy) return Argument::y_stride;
-  if (operand == Argument::residual) return Argument::residual_stride;
-  if (operand == Argument::z) return Argument::z_stride;
-  return std::nullopt;
 }
 
 std::vector<std::byte> serialize(const Binary& binary) {

@@ -12,6 +12,7 @@
 #include <sparsekiln/printable.h>
 
 #include "compiler/element.h"
+#include "compiler/epilogue_parts.h"
 
 namespace sparsekiln {
 namespace {
@@ -85,14 +86,6 @@ std::uint64_t bits_of(T value) {
 }
 std::uint64_t bits_of(BlockShape block) { return bits_of(block.out) << 32 | bits_of(block.in); }
 std::uint64_t bits_of(Batch batch) { return bits_of(batch.bound()) << 1 | bits_of(batch.dynamic()); }
-std::uint64_t bits_of(const Epilogue& epilogue) {
-  const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm, multiply, add,
-               row_scale] = epilogue;
-  return bits_of(activation) << 11 | bits_of(row_scale) << 10 | bits_of(layer_norm) << 9 |
-         bits_of(multiply) << 8 | bits_of(add) << 7 | bits_of(lstm) << 6 | bits_of(keep) << 5 |
-         bits_of(edge_bias) << 4 | bits_of(scale) << 3 | bits_of(bias) << 2 | bits_of(glu) << 1 |
-         bits_of(residual);
-}
 std::uint64_t bits_of(const Convolution& convolution) {
   return std::hash<std::string>{}(to_string(convolution));
 }
@@ -153,6 +146,7 @@ struct Access {
   static std::uint64_t bits(const Options& options) { return bits_of(options.*Option); }
   static std::string choices() {
     if constexpr (std::is_same_v<T, DType>) return names_of<T>(kFollows ? is_result : is_operand);
+    if constexpr (std::is_same_v<T, Epilogue>) return epilogue_choices();
     if constexpr (std::is_enum_v<T>) return names_of<T>([](T) { return true; });
     return {};
   }
@@ -215,14 +209,11 @@ constexpr std::array kFields{
                                      .option = "epilogue",
                                      .axis = "epilogues",
                                      .example = "bias+gelu",
-                                     .help =
-                                         "what is fused with the product: none, or scale, row_scale, bias or "
-                                         "edge_bias, an activation (see --derivative), glu and "
-                                         "residual, joined by +, such as bias+gelu; or an LSTM's "
-                                         "cell, lstm or lstm+keep, for gradients lstm or "
-                                         "lstm+residual; or layer_norm, with multiply, add and an "
-                                         "activation, or with lstm, for gradients of the input with "
-                                         "residual"}),
+                                     .help = "what is fused with the product, such as bias+gelu; an LSTM's "
+                                             "cell is lstm or lstm+keep, for gradients lstm or "
+                                             "lstm+residual; layer_norm goes with multiply, add and an "
+                                             "activation, or with lstm, for gradients of the input with "
+                                             "residual"}),
     row<&C::derivative, &O::derivative>(
         {.name = "derivative",
          .option = "derivative",

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include <sparsekiln/binary.h>
+#include <sparsekiln/error.h>
 #include <sparsekiln/problem.h>
 
 namespace sparsekiln {
@@ -97,10 +100,9 @@ struct LaunchOperands {
   const void* edge_bias = nullptr;
   LaunchCell cell;
   LaunchNormalisation normalisation;
-  LaunchImages images;           ///< of a dynamic convolution, here and below
-  std::int64_t rows_of_one = 0;  ///< rows of the product for each of the batch; 0: the entry's
-  const void* row_scale = nullptr;
-  const void* v_row_scale = nullptr;
+  LaunchImages images;                  ///< of a dynamic convolution, here and below
+  std::int64_t rows_of_one = 0;         ///< rows of the product for each of the batch; 0: the entry's
+  const void* vectors[kMostVectors]{};  ///< Argument::vector and what follows it
 
   /// Sets alpha and beta in both types: those of float32 are the nearest.
   void set_scale(double with_alpha, double with_beta) {
@@ -110,5 +112,74 @@ struct LaunchOperands {
     beta64 = with_beta;
   }
 };
+
+/// Where an argument is in LaunchOperands: bytes from its beginning. Throws `internal` for what is not there,
+/// but is made for each launch: n, tables and tensor maps.
+[[nodiscard]] constexpr std::uint16_t offset_of(Argument argument) {
+  if (argument >= Argument::vector && argument <= kLastArgument)
+    return static_cast<std::uint16_t>(
+        offsetof(LaunchOperands, vectors) +
+        sizeof(void*) * (static_cast<std::size_t>(argument) - static_cast<std::size_t>(Argument::vector)));
+  switch (argument) {
+    case Argument::x:
+      return offsetof(LaunchOperands, x);
+    case Argument::w:
+      return offsetof(LaunchOperands, w);
+    case Argument::y:
+      return offsetof(LaunchOperands, y);
+    case Argument::workspace:
+      return offsetof(LaunchOperands, workspace);
+    case Argument::x_stride:
+      return offsetof(LaunchOperands, x_stride);
+    case Argument::y_stride:
+      return offsetof(LaunchOperands, y_stride);
+    case Argument::v:
+      return offsetof(LaunchOperands, v);
+    case Argument::bias:
+      return offsetof(LaunchOperands, bias);
+    case Argument::v_bias:
+      return offsetof(LaunchOperands, v_bias);
+    case Argument::residual:
+      return offsetof(LaunchOperands, residual);
+    case Argument::residual_stride:
+      return offsetof(LaunchOperands, residual_stride);
+    case Argument::z:
+      return offsetof(LaunchOperands, z);
+    case Argument::z_stride:
+      return offsetof(LaunchOperands, z_stride);
+    case Argument::gates:
+      return offsetof(LaunchOperands, gates);
+    case Argument::dbias:
+      return offsetof(LaunchOperands, dbias);
+    case Argument::dgates:
+      return offsetof(LaunchOperands, dgates);
+    case Argument::alpha:
+      return offsetof(LaunchOperands, alpha);
+    case Argument::beta:
+      return offsetof(LaunchOperands, beta);
+    case Argument::pairs:
+      return offsetof(LaunchOperands, pairs);
+    case Argument::edge_gain:
+      return offsetof(LaunchOperands, edge_gain);
+    case Argument::edge_bias:
+      return offsetof(LaunchOperands, edge_bias);
+    case Argument::pair_x:
+      return offsetof(LaunchOperands, pairs.pair[0].x);
+    case Argument::pair_dy:
+      return offsetof(LaunchOperands, pairs.pair[0].dy);
+    case Argument::images:
+      return offsetof(LaunchOperands, images);
+    case Argument::cell:
+      return offsetof(LaunchOperands, cell);
+    case Argument::normalisation:
+      return offsetof(LaunchOperands, normalisation);
+    case Argument::n:
+    case Argument::tables:
+    case Argument::tensor_map:
+    case Argument::vector:
+      break;
+  }
+  throw Error(ErrorKind::internal, "an argument that no operand is");
+}
 
 }  // namespace sparsekiln

@@ -15,6 +15,7 @@
 #include "compiler/computation_fields.h"
 #include "compiler/edge_runs.h"
 #include "compiler/element.h"
+#include "compiler/epilogue_parts.h"
 #include "compiler/named.h"
 #include "compiler/problem_kind.h"
 
@@ -94,6 +95,19 @@ std::string to_string(const Epilogue& epilogue) {
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, "+"));
 }
 
+std::uint64_t bits_of(const Epilogue& epilogue) {
+  auto bits = static_cast<std::uint64_t>(epilogue.activation);
+  for (const EpiloguePart& part : kEpilogueParts)
+    bits = bits << 1 | static_cast<std::uint64_t>(epilogue.*part.part);
+  return bits;
+}
+
+std::string epilogue_choices() {
+  std::string parts;
+  for (const EpiloguePart& part : kEpilogueParts) parts += fmt::format("{}, ", part.name);
+  return fmt::format("some of {}and one activation ({}), joined by +", parts, activation_names());
+}
+
 Epilogue parse_epilogue(std::string_view text) {
   Epilogue epilogue;
   if (text == "none") return epilogue;
@@ -110,11 +124,9 @@ Epilogue parse_epilogue(std::string_view text) {
                                       [&](const ActivationRow& row) { return row.name == word; });
       if (known == activations.end() || epilogue.activation != Activation::none)
         refuse(fmt::format(
-            "epilogue '{}': '{}' is no part of it, or comes twice; write none, or some of "
-            "scale, row_scale, bias or edge_bias, one activation ({}), glu and residual, joined by +, such "
-            "as bias+gelu, or lstm or lstm+keep, or layer_norm with multiply, add, an activation or "
-            "lstm, and residual",
-            printable(text), printable(word), activation_names()));
+            "epilogue '{}': '{}' is no part of it, or comes twice; write none, or {}, such as bias+gelu, or "
+            "lstm or lstm+keep, or layer_norm with multiply, add, an activation or lstm, and residual",
+            printable(text), printable(word), epilogue_choices()));
       epilogue.activation = known->value;
     }
     if (plus == std::string_view::npos) return epilogue;

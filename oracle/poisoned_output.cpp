@@ -10,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "compiler/operand_table.h"
 
 namespace sparsekiln {
 namespace {
@@ -39,45 +40,16 @@ PoisonedOutput::PoisonedOutput(const Spmm& problem, std::int64_t n, std::int64_t
           row_stride != 0 ? row_stride
                           : packed_stride(problem, problem.result_dtype, result_row_length(problem, n)),
           "y", problem.y_image()) {
-  if (problem.epilogue.lstm) add_of_cell(problem, n);
-  if (problem.normalisation) add_of_normalisation(problem, n);
-}
-
-void PoisonedOutput::add_of_cell(const Spmm& problem, std::int64_t n) {
-  const auto add = [&](std::string name, DType dtype, std::int64_t features) {
-    const std::int64_t length = problem.feature_major() ? n : features;
-    others_.push_back(PoisonedOutput(dtype, problem.feature_major(), n, features,
-                                     packed_stride(problem, dtype, length), std::move(name)));
-  };
-  const bool forward = problem.operation == Operation::forward;
-  add(forward ? "c" : "dc_before", problem.sum_type(), problem.out_features());
-  if (problem.epilogue.keep) add("activations", problem.result_dtype, 4 * problem.out_features());
-}
-
-void PoisonedOutput::add_of_normalisation(const Spmm& problem, std::int64_t n) {
-  const auto add = [&](std::string name, DType dtype, std::int64_t features, std::int64_t stride) {
-    others_.push_back(PoisonedOutput(dtype, false, n, features, stride, std::move(name)));
-  };
-  // Rows are one unit further apart than they must be, those of statistics one element.
-  const auto add_apart = [&](std::string name, DType dtype, std::int64_t features) {
-    add(std::move(name), dtype, features,
-        packed_stride(problem, dtype, features) + packed_stride(problem, dtype, 1));
-  };
-  const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = problem.normalised_features();
-  const std::int64_t groups = problem.groups_of_sums();
-  if (problem.operation == Operation::forward) {
-    add_apart("sums", problem.result_dtype, groups * features);
-    add("statistics", problem.sum_type(), 2 * groups, 2 * groups + 1);
-    if (ends.lstm) add_apart("c", problem.sum_type(), features);
-    return;
+  const OperandContract launch = contract_of(problem);
+  // Where sums are normalised, rows are one unit further apart than they must be, those of statistics one
+  // element.
+  const std::int64_t gap = normalises(launch) ? 1 : 0;
+  for (const OperandRow* row : TakenOperands(launch)) {
+    if (row->is_main() || row->access(launch) != Access::written) continue;
+    const HostActivation like = activation_of(problem, launch, *row, n, gap);
+    others_.push_back(PoisonedOutput(like.dtype, problem.feature_major(), like.n, like.features, like.stride,
+                                     std::string(row->name), like.image));
   }
-  if (ends.lstm) {
-    add_apart("dc_before", problem.sum_type(), features);
-    return;
-  }
-  if (ends.multiply) add_apart("dmultiplier", problem.result_dtype, features);
-  if (ends.add) add_apart("daddend", problem.result_dtype, features);
 }
 
 PoisonedOutput::PoisonedOutput(DType dtype, std::int64_t rows, std::int64_t width, std::string name)
@@ -119,7 +91,7 @@ void PoisonedOutput::set(const HostActivation& contents) {
 
 void PoisonedOutput::hold(const HostInputs& inputs) {
   if (inputs.beta != 0) set(inputs.y);
-  const HostActivation& dnorm = inputs.normalisation.dnorm;
+  const HostActivation& dnorm = inputs.of("dnorm");
   std::erase_if(others_, [](const PoisonedOutput& one) { return one.name() == "dnorm"; });
   if (dnorm.n == 0) return;
   others_.push_back(PoisonedOutput(dnorm.dtype, dnorm.n, dnorm.features, "dnorm"));

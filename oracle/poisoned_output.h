@@ -33,9 +33,8 @@ class PoisonedOutput {
   /// is an image only then.
   void hold(const HostInputs& inputs);
 
-  /// What there is besides y, by the names of Operands. An LSTM's cell has c, and the activations where they
-  /// are kept, or dc_before; a layer normalisation sums, statistics and c, or dmultiplier, daddend, dc_before
-  /// and dnorm.
+  /// What the launch computes besides y, by the names and in the order of the table of operands, and dnorm
+  /// after them.
   [[nodiscard]] std::span<PoisonedOutput> others() { return others_; }
   [[nodiscard]] std::span<const PoisonedOutput> others() const { return others_; }
   /// Throws `internal` where there is none of that name.
@@ -72,8 +71,6 @@ class PoisonedOutput {
   [[nodiscard]] Findings inspect() const;
 
  private:
-  void add_of_cell(const Spmm& problem, std::int64_t n);
-  void add_of_normalisation(const Spmm& problem, std::int64_t n);
   [[nodiscard]] std::int64_t rows() const {
     return image_positions_ != 0 ? n_ / image_positions_ : feature_major_ ? width_ : n_;
   }

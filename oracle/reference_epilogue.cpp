@@ -1,6 +1,10 @@
 #include "oracle/reference_epilogue.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
+
+#include <sparsekiln/error.h>
 
 #include "compiler/activation.h"
 #include "compiler/element.h"
@@ -33,22 +37,31 @@ Bounded multiply_add(double factor, Bounded a, Bounded b, double u) {
 
 }  // namespace
 
+double EpilogueOperands::of(std::string_view name) const {
+  for (const Number& number : read)
+    if (number.name == name) return number.value;
+  throw Error(ErrorKind::internal, fmt::format("an epilogue without its operand {}", name));
+}
+
 Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum, Bounded v_sum,
               DType sums) {
   const double u = error_of_operation(sums);
-  const bool has_z = epilogue.scale || epilogue.row_scale || epilogue.bias;
-  // The product of alpha and a scale of rows, which are float32, is rounded.
-  const auto factor = [&](double row_scale) {
-    return epilogue.row_scale ? rounded(operands.alpha * row_scale, sums) : operands.alpha;
+  // What the sum of a weight becomes with its own scale of rows and bias.
+  const auto scaled = [&](Bounded a, std::string_view row_scale, std::string_view bias) {
+    if (!epilogue.scale && !epilogue.row_scale && !epilogue.bias) return a;
+    // The product of alpha and a scale of rows, which are float32, is rounded.
+    const double factor =
+        epilogue.row_scale ? rounded(operands.alpha * operands.of(row_scale), sums) : operands.alpha;
+    return multiply_add(factor, a, {epilogue.bias ? operands.of(bias) : 0}, u);
   };
-  Bounded a = has_z ? multiply_add(factor(operands.row_scale), sum, {operands.bias}, u) : sum;
-  if (epilogue.edge_bias) a = multiply_add(operands.edge_gain, a, {operands.edge_bias}, u);
+  Bounded a = scaled(sum, "row_scale", "bias");
+  if (epilogue.edge_bias) a = multiply_add(operands.of("edge_gain"), a, {operands.of("edge_bias")}, u);
   a = activated(epilogue.activation, a, sums, u);
   if (epilogue.glu) {
-    const Bounded t = has_z ? multiply_add(factor(operands.v_row_scale), v_sum, {operands.v_bias}, u) : v_sum;
+    const Bounded t = scaled(v_sum, "v_row_scale", "v_bias");
     a = rounded({a.value * t.value, std::fabs(a.value) * t.error + std::fabs(t.value) * a.error}, u);
   }
-  if (epilogue.residual) a = rounded({a.value + operands.residual, a.error}, u);
+  if (epilogue.residual) a = rounded({a.value + operands.of("residual"), a.error}, u);
   if (operands.beta != 0) a = multiply_add(operands.beta, {operands.y}, a, u);
   return a;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include <sparsekiln/problem.h>
 
@@ -16,22 +17,24 @@ struct Bounded {
 
 /// What one output's epilogue takes besides the sums.
 struct EpilogueOperands {
+  struct Number {
+    std::string_view name;  ///< of the operand, in the table of operands
+    double value = 0;
+  };
   double alpha = 1;
   double beta = 0;
-  double bias = 0;
-  double v_bias = 0;
-  double row_scale = 1;
-  double v_row_scale = 1;
-  double edge_gain = 1;
-  double edge_bias = 0;
-  double residual = 0;
   double y = 0;  ///< before
+  std::vector<Number> read;
+
+  /// Throws `internal` where it is not there.
+  [[nodiscard]] double of(std::string_view name) const;
 };
 
 /// The epilogue of one output (see Epilogue) of x·Wᵀ and, where glu, x·Vᵀ. Errors are bounded to first order
 /// in u = error_of_operation(sums): those of the sums pass through activations with their Lipschitz constant,
 /// and an activation adds what its own row says (compiler/activation.h). Each rounding adds u of its result,
-/// but none where the result is an integer or a half, up to 2^22: such are exact.
+/// but none where the result is an integer or a half, up to 2^22: such are exact. Throws `internal` where the
+/// operands lack one that the epilogue takes.
 [[nodiscard]] Bounded apply(const Epilogue& epilogue, const EpilogueOperands& operands, Bounded sum,
                             Bounded v_sum, DType sums = DType::f32);
 

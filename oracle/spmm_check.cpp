@@ -8,12 +8,14 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/element.h"
+#include "compiler/operand_table.h"
 #include "oracle/bounded_arithmetic.h"
 #include "oracle/cell_reference.h"
 #include "oracle/edge_reference.h"
@@ -73,6 +75,7 @@ class Judge {
       tolerance_.push_back(tolerance(problem, row, inputs.kind, adder));
     if (problem.epilogue.edge_bias) situations_ = edge_reference(problem.convolution);
     if (problem.normalisation) prepare_normalisation();
+    prepare_ends();
   }
 
   /// Compares row n of y with entry `at` of the products.
@@ -140,12 +143,12 @@ class Judge {
   /// Compares all that an LSTM's cell, or its gradient, computes from entry `i` of the products.
   void compare_cell(std::int64_t n, std::int64_t o, const Products& products, std::size_t i,
                     CheckResult& check_result) {
-    const HostCell& cell = inputs_.cell;
     const std::int64_t features = problem_.out_features();
-    const auto gates = [&](const HostActivation& of) {
+    const auto one = [&](std::string_view name) { return element_of(inputs_.of(name), n, o); };
+    const auto gates = [&](std::string_view name) {
       std::array<double, 4> read{};
       for (std::size_t gate = 0; gate < read.size(); ++gate)
-        read[gate] = element_of(of, n, static_cast<std::int64_t>(gate) * features + o);
+        read[gate] = element_of(inputs_.of(name), n, static_cast<std::int64_t>(gate) * features + o);
       return read;
     };
     const auto compare_one = [&](const PoisonedOutput& output, const Bounded& expected,
@@ -156,49 +159,44 @@ class Judge {
       BoundedGates sums;
       for (std::size_t gate = 0; gate < sums.size(); ++gate) sums[gate] = sum(products[gate], i, o);
       const CellReference expected =
-          cell_reference(sums, gates(cell.projection), element_of(cell.c_before, n, o), problem_.sum_type());
+          cell_reference(sums, gates("projection"), one("c_before"), problem_.sum_type());
       compare_one(output_, expected.h);
       compare_one(output_.other("c"), expected.c);
       for (std::size_t gate = 0; problem_.epilogue.keep && gate < sums.size(); ++gate)
         compare_one(output_.other("activations"), expected.activations[gate], gate);
       return;
     }
-    const double residual = problem_.epilogue.residual ? element_of(inputs_.residual, n, o) : 0;
-    const CellGradientReference expected =
-        cell_gradient_reference(sum(products[0], i, o),
-                                {gates(cell.activations), element_of(cell.c, n, o),
-                                 element_of(cell.c_before, n, o), element_of(cell.dc, n, o), residual},
-                                problem_.sum_type());
+    const double residual = problem_.epilogue.residual ? one("residual") : 0;
+    const CellGradientReference expected = cell_gradient_reference(
+        sum(products[0], i, o), {gates("activations"), one("c"), one("c_before"), one("dc"), residual},
+        problem_.sum_type());
     for (std::size_t gate = 0; gate < expected.dz.size(); ++gate)
       compare_one(output_, expected.dz[gate], gate);
     compare_one(output_.other("dc_before"), expected.dc_before);
   }
 
   void prepare_normalisation() {
-    const HostNormalisation& inputs = inputs_.normalisation;
-    const std::int64_t width = problem_.normalised_features() * problem_.groups_of_sums();
-    for (std::int64_t i = 0; i < width; ++i) {
-      gain_.push_back(to_double(problem_.result_dtype, inputs.gain.data(), i));
-      norm_bias_.push_back(to_double(problem_.result_dtype, inputs.bias.data(), i));
-    }
-    dnorm_.assign(static_cast<std::size_t>(inputs.dnorm.n),
-                  std::vector<BoundedSum>(static_cast<std::size_t>(inputs.dnorm.features)));
+    gain_ = row_of("gain", 0);
+    norm_bias_ = row_of("bias", 0);
+    const HostActivation& dnorm = inputs_.of("dnorm");
+    dnorm_.assign(static_cast<std::size_t>(dnorm.n),
+                  std::vector<BoundedSum>(static_cast<std::size_t>(dnorm.features)));
   }
-  static std::vector<double> row_of(const HostActivation& of, std::int64_t n) {
+  /// All features of a row of an operand; none where it is not there.
+  [[nodiscard]] std::vector<double> row_of(std::string_view name, std::int64_t n) const {
+    const HostActivation& of = inputs_.of(name);
     std::vector<double> row;
     for (std::int64_t i = 0; i < of.features; ++i) row.push_back(element_of(of, n, i));
     return row;
   }
   [[nodiscard]] NormalisedRowOperands normalised_operands(std::int64_t n) const {
-    const HostNormalisation& inputs = inputs_.normalisation;
-    const HostCell& cell = inputs_.cell;
-    return {gain_,
-            norm_bias_,
-            row_of(inputs.multiplier, n),
-            row_of(inputs.addend, n),
-            row_of(cell.c_before, n),
-            row_of(cell.c, n),
-            row_of(cell.dc, n)};
+    return {.gain = gain_,
+            .bias = norm_bias_,
+            .multiplier = row_of("multiplier", n),
+            .addend = row_of("addend", n),
+            .c_before = row_of("c_before", n),
+            .c = row_of("c", n),
+            .dc = row_of("dc", n)};
   }
   /// Compares a batch row of an output that is not the product's; what it has not is empty.
   void compare_row(const PoisonedOutput& output, std::int64_t n, std::span<const Bounded> expected,
@@ -220,7 +218,6 @@ class Judge {
                    sum(product, static_cast<std::size_t>(at * features + o), o), {}, problem_.sum_type());
     };
     const Epilogue& normalisation = *problem_.normalisation;
-    const HostNormalisation& inputs = inputs_.normalisation;
     if (problem_.operation == Operation::forward) {
       const PoisonedOutput& sums = output_.other("sums");
       std::vector<double> z;
@@ -229,7 +226,7 @@ class Judge {
         z.push_back(to_double(sums.dtype(), sums.y(), sums.at(n, o)));
       }
       const NormalisedRow row =
-          normalised_row(normalisation, z, inputs.epsilon, normalised_operands(n), problem_.sum_type());
+          normalised_row(normalisation, z, inputs_.epsilon, normalised_operands(n), problem_.sum_type());
       compare_row("statistics", n, row.statistics, check_result);
       compare_row(output_, n, row.y, check_result);
       compare_row("c", n, row.c, check_result);
@@ -238,7 +235,7 @@ class Judge {
     std::vector<Bounded> dh;
     for (std::int64_t o = 0; o < features; ++o) dh.push_back(sum_of(o));
     const NormalisedRowGradient row =
-        normalised_row_gradient(normalisation, row_of(inputs.sums, n), row_of(inputs.statistics, n),
+        normalised_row_gradient(normalisation, row_of("sums", n), row_of("statistics", n),
                                 normalised_operands(n), dh, problem_.sum_type());
     compare_row(output_, n, row.dx, check_result);
     compare_row("dmultiplier", n, row.dmultiplier, check_result);
@@ -256,7 +253,7 @@ class Judge {
     std::vector<Bounded> expected;
     for (std::size_t i = 0; i < dnorm_[part].size(); ++i)
       expected.push_back(
-          dnorm_[part][i].sum(element_of(inputs_.normalisation.dnorm, n, static_cast<std::int64_t>(i)), in));
+          dnorm_[part][i].sum(element_of(inputs_.of("dnorm"), n, static_cast<std::int64_t>(i)), in));
     compare_row("dnorm", n, expected, check_result);
   }
 
@@ -276,37 +273,49 @@ class Judge {
     const double value = converted ? rounded(product.y[i], problem_.sum_type()) : product.y[i];
     return {value, limit.absolute + (limit.of_magnitude == 0 ? 0 : limit.of_magnitude * magnitude)};
   }
-  [[nodiscard]] EpilogueOperands ends(std::int64_t n, std::int64_t o) const {
-    const Epilogue& epilogue = problem_.epilogue;
-    const DType type = problem_.result_dtype;
-    EpilogueOperands operands;
-    if (epilogue.scale) {
-      operands.alpha = inputs_.alpha;
-      operands.beta = inputs_.beta;
-      if (inputs_.beta != 0) operands.y = element_of(inputs_.y, n, o);
+  /// Finds the operands that the product's epilogue takes a number of for each output.
+  void prepare_ends() {
+    if (problem_.epilogue.scale) {
+      ends_.alpha = inputs_.alpha;
+      ends_.beta = inputs_.beta;
     }
-    if (epilogue.bias) operands.bias = to_double(type, inputs_.bias.data(), o);
-    if (epilogue.bias && epilogue.glu) operands.v_bias = to_double(type, inputs_.v_bias.data(), o);
-    const auto scale_of = [&](const std::vector<std::byte>& scales) {
-      return to_double(DType::f32, scales.data(), o / problem_.block.out);
-    };
-    if (epilogue.row_scale) operands.row_scale = scale_of(inputs_.row_scale);
-    if (epilogue.row_scale && epilogue.glu) operands.v_row_scale = scale_of(inputs_.v_row_scale);
-    if (epilogue.edge_bias) {
-      const auto position = static_cast<std::size_t>(n % std::ssize(situations_));
-      const std::int64_t at = situations_[position] * output_.width() + o;
-      operands.edge_gain = to_double(problem_.sum_type(), inputs_.edge_gain.data(), at);
-      operands.edge_bias = to_double(problem_.sum_type(), inputs_.edge_bias.data(), at);
+    for (const auto& [name, operand] : inputs_.read) {
+      const OperandRow& row = operand_row(name);
+      const bool of_outputs =
+          row.form == OperandForm::dense ? row.values != Values::gates : row.features == Features::outputs;
+      if (!of_outputs || !row.taken(problem_)) continue;
+      ends_.read.push_back({name});
+      read_by_ends_.push_back({&row, &operand});
     }
-    if (epilogue.residual) operands.residual = element_of(inputs_.residual, n, o);
-    return operands;
   }
+  const EpilogueOperands& ends(std::int64_t n, std::int64_t o) {
+    if (ends_.beta != 0) ends_.y = element_of(inputs_.y, n, o);
+    for (std::size_t i = 0; i < ends_.read.size(); ++i) {
+      const auto& [row, operand] = read_by_ends_[i];
+      const std::int64_t entry = row->form == OperandForm::activation ? n
+                                 : operand->n == 1                    ? 0
+                                                                      : situation_of(n);
+      const std::int64_t feature = row->values == Values::scales ? o / problem_.block.out : o;
+      ends_.read[i].value = element_of(*operand, entry, feature);
+    }
+    return ends_;
+  }
+  [[nodiscard]] std::int64_t situation_of(std::int64_t n) const {
+    return situations_[static_cast<std::size_t>(n % std::ssize(situations_))];
+  }
+
+  struct ReadByEnds {
+    const OperandRow* row;
+    const HostActivation* operand;
+  };
 
   const Spmm& problem_;
   const HostInputs& inputs_;
   const PoisonedOutput& output_;
   std::vector<Tolerance> tolerance_;
   std::vector<std::int32_t> situations_;  ///< of the positions of an image
+  EpilogueOperands ends_;                 ///< of the output that is compared
+  std::vector<ReadByEnds> read_by_ends_;  ///< where the numbers of `ends_.read` are, in the same order
   std::vector<double> gain_;              ///< of all groups
   std::vector<double> norm_bias_;
   std::vector<std::vector<BoundedSum>> dnorm_;  ///< what is added to each part
@@ -332,7 +341,7 @@ Products stretch_of(const Spmm& problem, const HostInputs& inputs, std::int64_t 
   Products products;
   for (std::int32_t weight = 0; weight < problem.weights(); ++weight) {
     operands.w = problem.epilogue.glu && weight == 1
-                     ? inputs.v.data()
+                     ? inputs.of("v").bytes.data()
                      : inputs.w.data() + static_cast<std::size_t>(weight) * weight_bytes;
     products.push_back(reference(problem, operands, first, count, magnitude));
   }

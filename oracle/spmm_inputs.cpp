@@ -25,147 +25,205 @@ std::int64_t strided_elements(std::int64_t rows, std::int64_t length, std::int64
   return rows == 0 ? 0 : (rows - 1) * stride + length;
 }
 
+OperandContract contract_of(const Spmm& problem) {
+  OperandContract launch;
+  static_cast<Computation&>(launch) = problem;
+  launch.block = problem.weight_block();
+  launch.out_dtype = problem.result_dtype;
+  if (problem.normalisation) launch.epilogue = *problem.normalisation;
+  const bool forward = is_forward(launch);
+  launch.in_features = forward ? problem.in_features() : problem.out_features();
+  launch.out_features = forward ? problem.out_features() : problem.in_features() / launch.gates_of_cell();
+  launch.blocks = problem.weight.blocks();
+  launch.edge_situations = count_edge_situations(launch);
+  return launch;
+}
+
+HostActivation activation_of(const Spmm& problem, const OperandContract& launch, const OperandRow& row,
+                             std::int64_t n, std::int64_t gap) {
+  const bool like_x = row.features == Features::inputs || row.features == Features::gradients;
+  HostActivation made{.dtype = type_of(row.type, launch),
+                      .order = problem.order,
+                      .n = like_x ? problem.x_rows(n) : problem.y_rows(n),
+                      .features = count(row.features, launch),
+                      .image = like_x ? problem.x_image() : problem.y_image()};
+  const std::int64_t length = made.row_length();
+  const bool aligned = row.features != Features::statistics;
+  const std::int64_t unit = aligned ? packed_stride(problem, made.dtype, 1) : 1;
+  made.stride = (aligned ? packed_stride(problem, made.dtype, length) : length) + gap * unit;
+  return made;
+}
+
+const HostActivation& HostInputs::of(std::string_view name) const {
+  static const HostActivation none;
+  const auto found = read.find(name);
+  return found == read.end() ? none : found->second;
+}
+
+HostActivation& HostInputs::at(std::string_view name) {
+  const auto found = read.find(name);
+  if (found == read.end())
+    throw Error(ErrorKind::internal, fmt::format("there are no inputs of an operand {}", name));
+  return found->second;
+}
+
 namespace {
 
-/// The largest integer of x and W. With an epilogue there is room for what it adds, and for halves: see
-/// make_inputs.
+/// The largest integer of x and W. With an epilogue there is room for what it adds, for halves, and for
+/// scales of rows: see make_inputs.
 std::int64_t largest_integer(const Spmm& problem) {
   const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
-  const double growth = problem.epilogue == Epilogue{} ? 1 : problem.epilogue.row_scale ? 64 : 16;
+  const bool scales = std::ranges::any_of(operand_rows(), [&](const OperandRow& row) {
+    return row.values == Values::scales && row.taken(problem);
+  });
+  const double growth = problem.epilogue == Epilogue{} ? 1 : scales ? 64 : 16;
   return largest_integer(static_cast<double>(k), growth, problem.result_dtype);
 }
 
-/// The streams of one seed.
-enum Stream : std::uint64_t {
-  kX,
-  kW,
-  kV,
-  kBias,
-  kVBias,
-  kResidual,
-  kY,
-  kZ,
-  kGates,
-  kEdgeGain,
-  kEdgeBias,
-  kCell,
-  kNormalisation,
-  kRowScale,
-  kVRowScale
-};
+/// The streams of one seed. From kOperands on there is one for each row of the table of operands.
+enum Stream : std::uint64_t { kX, kW, kY, kChoices = 12, kOperands = 16 };
 
-/// Fills operands of one kind from one seed.
+/// Properties that are chosen for a launch. Before these come the gaps between the rows of each operand.
+enum Choice : std::uint64_t { kEpsilon = 200, kParts = 202 };
+
+std::uint64_t choose(std::uint64_t seed, std::uint64_t choice, std::uint64_t choices) {
+  return draw(draw(seed, kChoices), choice) % choices;
+}
+
+std::uint64_t number_of(const OperandRow& row) {
+  return static_cast<std::uint64_t>(&row - operand_rows().data());
+}
+
+/// What HostInputs have as `x` and `w`.
+bool is_multiplied(const OperandRow& row) {
+  return row.view == &Operands::x || row.view == &Operands::dy || row.view == &Operands::w;
+}
+
+HostActivation without_gaps(DType dtype, std::int64_t rows, std::int64_t elements) {
+  return {.dtype = dtype, .n = rows, .features = elements, .stride = elements};
+}
+
+/// Fills the operands of a launch from one seed.
 class Filler {
  public:
-  Filler(const Spmm& problem, Inputs kind, std::uint64_t seed)
+  Filler(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed)
       : problem_(problem),
+        launch_(contract_of(problem)),
+        n_(n),
         kind_(kind),
         seed_(seed),
         largest_(kind == Inputs::small_integers ? largest_integer(problem) : 0) {}
 
-  [[nodiscard]] HostActivation activation(Stream stream, DType dtype, std::int64_t n, std::int64_t features,
-                                          std::int64_t image, std::int64_t stride = 0) const {
-    HostActivation made{dtype, problem_.order, n, features, stride, {}, image};
-    const std::int64_t length = made.row_length();
-    if (stride == 0) made.stride = packed_stride(problem_, dtype, length);
-    if (made.stride < length)
+  [[nodiscard]] const OperandContract& launch() const { return launch_; }
+
+  /// What HostInputs::read has of it. `rows`: where there may be any number of them.
+  [[nodiscard]] HostActivation operand(const OperandRow& row, std::int64_t rows) const {
+    const std::uint64_t stream = kOperands + number_of(row);
+    switch (row.form) {
+      case OperandForm::activation:
+        return activation(row, stream);
+      case OperandForm::weight:
+        return weight(stream);
+      case OperandForm::dense:
+        return dense(row, rows, stream);
+    }
+    throw Error(ErrorKind::internal, "an operand of no form");
+  }
+  /// `stride` 0: rows are as close as they may be, and up to two units further apart where the product alone
+  /// has not that operand.
+  [[nodiscard]] HostActivation activation(const OperandRow& row, std::uint64_t stream,
+                                          std::int64_t stride = 0) const {
+    const std::uint64_t gap = of_product(row) ? 0 : choose(seed_, number_of(row), 3);
+    HostActivation made = activation_of(problem_, launch_, row, n_, static_cast<std::int64_t>(gap));
+    if (stride != 0) made.stride = stride;
+    if (made.stride < made.row_length())
       throw Error(
           ErrorKind::invalid_argument,
-          fmt::format("x with rows of {} elements was asked for at a stride of {}; it must be {} or more",
-                      length, stride, length));
-    made.bytes.resize(static_cast<std::size_t>(strided_elements(made.rows(), length, made.stride)) *
-                      size_of(dtype));
-    const std::vector<float> gap(static_cast<std::size_t>(made.stride - length),
-                                 std::numeric_limits<float>::quiet_NaN());
-    for (std::int64_t row = 0; row < made.rows(); ++row) {
-      fill_from(stream, dtype, made.bytes.data(), row * made.stride, length, row * length);
-      if (row + 1 < made.rows()) store(dtype, gap, made.bytes.data(), row * made.stride + length);
-    }
+          fmt::format("{} with rows of {} elements was asked for at a stride of {}; it must be {} or more",
+                      row.name, made.row_length(), made.stride, made.row_length()));
+    fill_rows(made, kind_of(row), stream);
     return made;
   }
-  [[nodiscard]] std::vector<std::byte> dense(Stream stream, DType dtype, std::int64_t elements) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(elements) * size_of(dtype));
-    fill_from(stream, dtype, bytes.data(), 0, elements, 0);
-    return bytes;
-  }
   /// The blocks of a weight; NaN beyond the last features, of which nothing may come.
-  [[nodiscard]] std::vector<std::byte> weight(Stream stream) const {
+  [[nodiscard]] HostActivation weight(std::uint64_t stream) const {
     const BlockShape block = problem_.weight_block();
-    const bool turned = problem_.by_columns();
-    std::vector<std::byte> bytes =
-        dense(stream, problem_.dtype, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
+    const bool by_columns = problem_.by_columns();
+    HostActivation made =
+        without_gaps(problem_.dtype, 1, problem_.weight.blocks() * std::int64_t{block.out} * block.in);
+    fill_rows(made, kind_, stream);
     const std::int64_t of_sums =
         problem_.out_features() * problem_.weights() / (problem_.epilogue.glu ? 2 : 1);
-    poison_beyond(problem_.weight, problem_.taps(), block, turned ? problem_.in_features() : of_sums,
-                  turned ? of_sums : problem_.in_features(), problem_.dtype, bytes.data());
-    return bytes;
-  }
-  /// A third of them 0, a third 1, the rest something between.
-  [[nodiscard]] std::vector<std::byte> gates() const {
-    return drawn(kGates, problem_.block_gates.count(), std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
-  }
-  /// Few that are 0, none that is fixed by its situation or feature alone.
-  [[nodiscard]] std::vector<std::byte> edge_gain(std::int64_t elements) const {
-    return drawn(kEdgeGain, elements, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
-  }
-  /// The scales of neighbouring block rows differ; with them, integers stay halves.
-  [[nodiscard]] std::vector<std::byte> row_scale(Stream stream, std::int64_t rows) const {
-    std::vector<std::byte> scales = drawn(stream, rows, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
-    for (std::int64_t row = 0; row < rows && kind_ == Inputs::random; ++row)
-      store(DType::f32,
-            to_double(DType::f32, scales.data(), row) * (0.3 + 0.1 * static_cast<double>(row % 5)),
-            scales.data(), row);
-    return scales;
+    poison_beyond(problem_.weight, problem_.taps(), block, by_columns ? problem_.in_features() : of_sums,
+                  by_columns ? of_sums : problem_.in_features(), problem_.dtype, made.bytes.data());
+    return made;
   }
 
  private:
-  /// Numbers of the type of sums, each one of some values.
+  /// Whether the product alone has it, without what normalises its sums.
+  [[nodiscard]] bool of_product(const OperandRow& row) const {
+    return is_multiplied(row) || row.is_main() || row.taken(problem_);
+  }
+  /// What a cell computes is never exact, nor what is made of sums that are normalised: their operands, which
+  /// have no arguments of their own or are not the product's, are random numbers, whatever the others are.
+  [[nodiscard]] Inputs kind_of(const OperandRow& row) const {
+    return row.argument && of_product(row) ? kind_ : Inputs::random;
+  }
+  [[nodiscard]] HostActivation dense(const OperandRow& row, std::int64_t rows, std::uint64_t stream) const {
+    const DenseExtents dense = row.extents(launch_);
+    HostActivation made = without_gaps(type_of(row.type, launch_),
+                                       dense.any_rows    ? rows
+                                       : dense.rank == 2 ? dense.extents[0]
+                                                         : 1,
+                                       dense.extents[static_cast<std::size_t>(dense.rank) - 1]);
+    switch (row.values) {
+      case Values::numbers:
+        fill_rows(made, kind_of(row), stream);
+        break;
+      case Values::gates:
+        fill_with(made, stream, std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
+        break;
+      case Values::gains:  // none is fixed by its situation or feature alone
+        fill_with(made, stream, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
+        break;
+      case Values::scales:  // with them, integers stay halves
+        fill_with(made, stream, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
+        for (std::int64_t i = 0; i < made.features && kind_of(row) == Inputs::random; ++i)
+          store(made.dtype,
+                to_double(made.dtype, made.bytes.data(), i) * (0.3 + 0.1 * static_cast<double>(i % 5)),
+                made.bytes.data(), i);
+        break;
+    }
+    return made;
+  }
+  void fill_rows(HostActivation& to, Inputs kind, std::uint64_t stream) const {
+    const std::int64_t length = to.row_length();
+    to.bytes.resize(static_cast<std::size_t>(strided_elements(to.rows(), length, to.stride)) *
+                    size_of(to.dtype));
+    const std::vector<float> gap(static_cast<std::size_t>(to.stride - length),
+                                 std::numeric_limits<float>::quiet_NaN());
+    for (std::int64_t row = 0; row < to.rows(); ++row) {
+      fill(to.dtype, to.bytes.data(), row * to.stride, length, kind, largest_, draw(seed_, stream),
+           row * length);
+      if (row + 1 < to.rows()) store(to.dtype, gap, to.bytes.data(), row * to.stride + length);
+    }
+  }
+  /// Each element is one of some values.
   template <std::size_t kCount>
-  [[nodiscard]] std::vector<std::byte> drawn(Stream stream, std::int64_t count,
-                                             const std::array<float, kCount>& values) const {
-    std::vector<float> numbers(static_cast<std::size_t>(count));
+  void fill_with(HostActivation& to, std::uint64_t stream, const std::array<float, kCount>& values) const {
+    std::vector<float> numbers(static_cast<std::size_t>(to.n * to.features));
     for (std::size_t i = 0; i < numbers.size(); ++i)
       numbers[i] = values[draw(draw(seed_, stream), i) % kCount];
-    const DType type = problem_.sum_type();
-    std::vector<std::byte> bytes(numbers.size() * size_of(type));
-    store(type, numbers, bytes.data(), 0);
-    return bytes;
-  }
-  void fill_from(Stream stream, DType dtype, void* to, std::int64_t first, std::int64_t count,
-                 std::int64_t position) const {
-    fill(dtype, to, first, count, kind_, largest_, draw(seed_, stream), position);
+    to.bytes.resize(numbers.size() * size_of(to.dtype));
+    store(to.dtype, numbers, to.bytes.data(), 0);
   }
 
   const Spmm& problem_;
+  OperandContract launch_;
+  std::int64_t n_;
   Inputs kind_;
   std::uint64_t seed_;
   std::int64_t largest_;
 };
-
-}  // namespace
-
-namespace {
-
-/// Random numbers, whatever the others are: what a cell computes is never exact. `projected`: forward takes a
-/// projection, and its gradient activations.
-HostCell cell_inputs(const Spmm& problem, std::int64_t n, std::uint64_t seed, bool projected) {
-  const Filler filler(problem, Inputs::random, draw(seed, kCell));
-  std::uint64_t made = 0;
-  const auto matrix = [&](DType dtype, std::int64_t gates) {
-    return filler.activation(static_cast<Stream>(made++), dtype, n, gates * problem.normalised_features(), 0);
-  };
-  const DType state = problem.sum_type();
-  HostCell cell;
-  cell.c_before = matrix(state, 1);
-  if (problem.operation == Operation::forward) {
-    if (projected) cell.projection = matrix(problem.result_dtype, 4);
-    return cell;
-  }
-  if (projected) cell.activations = matrix(problem.result_dtype, 4);
-  cell.c = matrix(state, 1);
-  cell.dc = matrix(state, 1);
-  return cell;
-}
 
 /// Sums with means, deviations and rows of zeros that differ, in place of random ones.
 void spread_rows(HostActivation& sums, std::int64_t groups) {
@@ -201,100 +259,51 @@ void measure(const HostActivation& sums, double epsilon, HostActivation& statist
     }
 }
 
-std::uint64_t seed_of_normalisation(std::uint64_t seed) { return draw(seed, kNormalisation); }
-
-/// Random numbers, too.
-HostNormalisation normalisation_inputs(const Spmm& problem, std::int64_t n, std::uint64_t inputs_seed) {
-  const std::uint64_t seed = seed_of_normalisation(inputs_seed);
-  const Filler filler(problem, Inputs::random, seed);
-  const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = problem.normalised_features();
-  const std::int64_t groups = problem.groups_of_sums();
-  std::uint64_t made = 1;  // after dnorm
-  const auto stream = [&] { return static_cast<Stream>(made++); };
-  const auto matrix = [&](DType dtype, std::int64_t width) {
-    const std::int64_t unit = packed_stride(problem, dtype, 1);
-    const auto units = static_cast<std::int64_t>(draw(seed, 100 + made) % 3);
-    return filler.activation(stream(), dtype, n, width, 0,
-                             packed_stride(problem, dtype, width) + units * unit);
-  };
-  HostNormalisation inputs;
-  // An epsilon that decides little, and one that decides much. Results are large where it is all of a
-  // variance.
-  const bool large = problem.result_dtype == DType::f16 || draw(seed, 200) % 2 == 0;
-  inputs.epsilon = large ? 0.3 : 1e-5;
-  inputs.gain = filler.dense(stream(), problem.result_dtype, groups * features);
-  inputs.bias = filler.dense(stream(), problem.result_dtype, groups * features);
-  if (ends.multiply) inputs.multiplier = matrix(problem.result_dtype, features);
-  if (ends.add) inputs.addend = matrix(problem.result_dtype, features);
-  if (problem.operation == Operation::forward) return inputs;
-  inputs.sums = matrix(problem.result_dtype, groups * features);
-  spread_rows(inputs.sums, groups);
-  // Statistics need no alignment but that of their elements.
-  inputs.statistics = filler.activation(stream(), problem.sum_type(), n, 2 * groups, 0,
-                                        2 * groups + static_cast<std::int64_t>(draw(seed, 201) % 3));
-  measure(inputs.sums, inputs.epsilon, inputs.statistics);
-  return inputs;
-}
-
 /// One, a few, many, or more than batch rows.
 std::int64_t drawn_parts(std::int64_t n, std::uint64_t seed) {
   const std::array<std::int64_t, 4> choices{1, 3, 16, n + 3};
-  return choices[draw(seed_of_normalisation(seed), 202) % choices.size()];
+  return choices[choose(seed, kParts, choices.size())];
 }
 
 }  // namespace
 
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts) {
-  const Filler filler(problem, Inputs::random, seed_of_normalisation(inputs.seed));
-  const std::int64_t width = 2 * problem.groups_of_sums() * problem.normalised_features();
-  inputs.normalisation.dnorm =
-      filler.activation(static_cast<Stream>(0), problem.sum_type(), parts, width, 0, width);
+  inputs.at("dnorm") =
+      Filler(problem, inputs.n, inputs.kind, inputs.seed).operand(operand_row("dnorm"), parts);
 }
 
 HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                        std::int64_t x_stride) {
-  const Filler filler(problem, kind, seed);
-  const std::int64_t x_rows = problem.x_rows(n);
-  const std::int64_t y_rows = problem.y_rows(n);
-  HostActivation x =
-      filler.activation(kX, problem.dtype, x_rows, problem.in_features(), problem.x_image(), x_stride);
+  const Filler filler(problem, n, kind, seed);
+  const OperandContract& launch = filler.launch();
+  const bool forward = is_forward(launch);
+  HostActivation x = filler.activation(operand_row(forward ? "x" : "dy"), kX, x_stride);
   HostInputs inputs;
   inputs.kind = kind;
   inputs.seed = seed;
   inputs.n = n;
   inputs.x_stride = x.stride;
   inputs.x = std::move(x.bytes);
-  inputs.w = filler.weight(kW);
-  const Epilogue& ends = problem.epilogue;
-  const std::int64_t out = problem.out_features();
-  if (ends.glu) inputs.v = filler.weight(kV);
-  if (ends.bias) inputs.bias = filler.dense(kBias, problem.result_dtype, out);
-  if (ends.bias && ends.glu) inputs.v_bias = filler.dense(kVBias, problem.result_dtype, out);
-  if (ends.residual)
-    inputs.residual = filler.activation(kResidual, problem.result_dtype, y_rows, out, problem.y_image());
-  if (ends.edge_bias) {
-    const std::int64_t elements = out * count_edge_situations(problem);
-    inputs.edge_gain = filler.edge_gain(elements);
-    inputs.edge_bias = filler.dense(kEdgeBias, problem.sum_type(), elements);
-  }
-  if (ends.row_scale) inputs.row_scale = filler.row_scale(kRowScale, problem.out_blocks());
-  if (ends.row_scale && ends.glu) inputs.v_row_scale = filler.row_scale(kVRowScale, problem.out_blocks());
-  if (ends.scale) {
+  inputs.w = filler.weight(kW).bytes;
+  for (const OperandRow* row : TakenOperands(launch))
+    if (!is_multiplied(*row) && row->access(launch) != Access::written)
+      inputs.read.emplace(row->name, filler.operand(*row, drawn_parts(n, seed)));
+  if (launch.epilogue.scale) {
     // float64 problems are given numbers that no float is. Powers of two keep integers exact.
     const bool any = problem.sum_type() == DType::f64 && kind == Inputs::random;
     inputs.alpha = any ? 0.1 : 0.5;
     inputs.beta = any ? -1.7 : -2;
-    inputs.y = filler.activation(kY, problem.result_dtype, y_rows, out, problem.y_image());
+    inputs.y = filler.activation(operand_row(forward ? "y" : "dx"), kY);
   }
-  if (problem.derivative != Activation::none)
-    inputs.z = filler.activation(kZ, problem.dtype, x_rows, problem.in_features(), problem.x_image());
-  if (problem.gates) inputs.gates = filler.gates();
-  if (ends.lstm) inputs.cell = cell_inputs(problem, n, seed, true);
-  if (problem.normalisation) {
-    inputs.normalisation = normalisation_inputs(problem, n, seed);
-    if (problem.normalisation->lstm) inputs.cell = cell_inputs(problem, n, seed, false);
-    if (problem.operation == Operation::grad_input) take_parts(problem, inputs, drawn_parts(n, seed));
+  if (normalises(launch)) {
+    // An epsilon that decides little, and one that decides much. Results are large where it is all of a
+    // variance.
+    const bool large = problem.result_dtype == DType::f16 || choose(seed, kEpsilon, 2) == 0;
+    inputs.epsilon = large ? 0.3 : 1e-5;
+    if (!forward) {
+      spread_rows(inputs.at("sums"), launch.normalised_groups());
+      measure(inputs.of("sums"), inputs.epsilon, inputs.at("statistics"));
+    }
   }
   return inputs;
 }

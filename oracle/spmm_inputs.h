@@ -2,10 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string_view>
 #include <vector>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/problem.h>
 
+#include "compiler/operand_table.h"
 #include "compiler/spmm.h"
 #include "oracle/draw.h"
 #include "oracle/host_operands.h"
@@ -38,55 +42,45 @@ struct HostActivation {
   }
 };
 
-/// What an LSTM's cell reads, of the features of an output; what an operation has not is empty.
-struct HostCell {
-  HostActivation projection;  ///< of four gates, of the output type, as are activations
-  HostActivation activations;
-  HostActivation c_before;  ///< of one, of the type of sums, as are c and dc
-  HostActivation c;
-  HostActivation dc;
-};
-
-/// What a layer normalisation reads besides; what an operation has not is empty. Rows of matrices have gaps.
-struct HostNormalisation {
-  std::vector<std::byte> gain;  ///< of all groups, of the output type, as is bias
-  std::vector<std::byte> bias;
-  HostActivation multiplier;  ///< of the features of a group, of the output type, as is addend
-  HostActivation addend;
-  HostActivation sums;        ///< grad_input: of all groups, of the output type. Some rows are zeros
-  HostActivation statistics;  ///< grad_input: those of `sums`, of the type of sums
-  HostActivation dnorm;       ///< grad_input: what it holds before, a row for each part; dense
-  double epsilon = 1e-5;
-};
-
 /// The operands that a product reads, in host memory; those that it has not are empty.
 struct HostInputs {
   Inputs kind = Inputs::random;
   std::uint64_t seed = 0;
-  std::int64_t n = 0;                  ///< the batch: images of a convolution
-  std::int64_t x_stride = 0;           ///< elements
-  std::vector<std::byte> x;            ///< as HostActivation has it; what is between the rows is NaN
-  std::vector<std::byte> w;            ///< blocks (and taps) × block_out × block_in elements
-  std::vector<std::byte> v;            ///< as w
-  std::vector<std::byte> bias;         ///< out_features elements of the output type
-  std::vector<std::byte> v_bias;       ///< as bias
-  HostActivation residual;             ///< of the output type
-  std::vector<std::byte> edge_gain;    ///< [situations, out_features], of the type of sums
-  std::vector<std::byte> edge_bias;    ///< as edge_gain
-  std::vector<std::byte> row_scale;    ///< a float32 for each block row
-  std::vector<std::byte> v_row_scale;  ///< as row_scale
-  HostActivation y;                    ///< what y holds before, where beta is not 0
-  HostActivation z;                    ///< like x
-  HostCell cell;
-  HostNormalisation normalisation;
-  std::vector<std::byte> gates;  ///< one of the type of sums for each block: some of them 0, some 1
-  double alpha = 1;              ///< numbers of the type of sums, as is beta
+  std::int64_t n = 0;         ///< the batch: images of a convolution
+  std::int64_t x_stride = 0;  ///< elements
+  std::vector<std::byte> x;   ///< as HostActivation has it; what is between the rows is NaN
+  std::vector<std::byte> w;   ///< blocks (and taps) × block_out × block_in elements
+  /// All others that the launch reads or adds to, by their names in the table of operands. Activations may
+  /// have gaps between their rows, with NaN in them. Dense operands are batch-major without gaps: one row, or
+  /// the rows of two dimensions. A weight is one row of what w has.
+  std::map<std::string_view, HostActivation> read;
+  HostActivation y;  ///< what y holds before, where beta is not 0
+  double alpha = 1;  ///< numbers of the type of sums, as is beta
   double beta = 0;
+  double epsilon = 1e-5;  ///< of a layer normalisation
+
+  /// One of `read`; empty where the launch has not that operand.
+  [[nodiscard]] const HostActivation& of(std::string_view name) const;
+  /// Throws `internal` where the launch has not that operand.
+  [[nodiscard]] HostActivation& at(std::string_view name);
 
   [[nodiscard]] HostOperands operands() const {
-    return {x.data(), w.data(), x_stride, z.bytes.data(), z.stride, gates.empty() ? nullptr : gates.data()};
+    const HostActivation& z = of("z");
+    const HostActivation& gates = of("gates");
+    return {x.data(),       w.data(), x_stride,
+            z.bytes.data(), z.stride, gates.bytes.empty() ? nullptr : gates.bytes.data()};
   }
 };
+
+/// The launch of a product as the table of operands takes it: with the whole epilogue, and the extents of the
+/// problem.
+[[nodiscard]] OperandContract contract_of(const Spmm& problem);
+
+/// An activation of the table for a batch of n, without its elements. Its rows are `gap` units of alignment
+/// further apart than they must be, or elements where `statistics` are concerned, which need no alignment.
+/// `launch`: contract_of(problem).
+[[nodiscard]] HostActivation activation_of(const Spmm& problem, const OperandContract& launch,
+                                           const OperandRow& row, std::int64_t n, std::int64_t gap = 0);
 
 /// The least distance of rows of `length` elements that the computation allows, in elements.
 [[nodiscard]] std::int64_t packed_stride(const Computation& what, DType dtype, std::int64_t length);
@@ -100,7 +94,7 @@ struct HostInputs {
 [[nodiscard]] HostInputs make_inputs(const Spmm& problem, std::int64_t n, Inputs kind, std::uint64_t seed,
                                      std::int64_t x_stride = 0);
 
-/// Another number of parts of dnorm, all of which hold numbers.
+/// Another number of parts of dnorm, all of which hold numbers. Throws `internal` where there is no dnorm.
 void take_parts(const Spmm& problem, HostInputs& inputs, std::int64_t parts);
 
 /// Overwrites a few elements of x, chosen by the seed, with Inf, -Inf and NaN; the rest of x stays. Types

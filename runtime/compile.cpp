@@ -50,9 +50,8 @@ class Table {
 template <typename Pointer>
 Pointer load_on(const std::shared_ptr<const Device>& device, std::shared_ptr<const Binary> binary,
                 Digest key) {
-  Pointer kernel(new Kernel::Impl);
-  kernel->module = device->load(binary);
-  kernel->binary = std::move(binary);
+  Pointer kernel(new Kernel::Impl(std::move(binary)));
+  kernel->module = device->load(kernel->binary);
   kernel->device = device;
   kernel->key = key;
   return kernel;

@@ -63,7 +63,7 @@ Kernel::Kernel(std::shared_ptr<const Impl> impl, From from, double compile_ms)
 void Kernel::operator()(const Operands& operands) const {
   const Impl& impl = impl_->serving();
   const Binary& binary = *impl.binary;
-  CheckedOperands checked = check_operands(operands, binary.operands, impl.module->device());
+  CheckedOperands checked = check_operands(operands, binary.operands, impl.taken, impl.module->device());
   if (checked.matrices == 0) return;
 
   const std::size_t entry = entry_for(binary, checked.first.n);
@@ -130,11 +130,10 @@ void Kernel::relayout(const Layout& layout) {
            fmt::format("a layout of {} x {} blocks, but the kernel's has {} x {}; compile for it, "
                        "which shares this kernel's code in the store",
                        layout.rows(), layout.cols(), rows, cols));
-  auto next = std::make_shared<Impl>();
   const std::int64_t cut_rows = cut_of(of_rows, operands.block.out);
   const std::int64_t cut_cols = cut_of(of_cols, operands.block.in);
   const Cuts cuts = transposed ? Cuts{cut_rows, cut_cols} : Cuts{cut_cols, cut_rows};
-  next->binary = std::make_shared<const Binary>(attach_as_priced(layout, binary, cuts));
+  auto next = std::make_shared<Impl>(std::make_shared<const Binary>(attach_as_priced(layout, binary, cuts)));
   next->device = impl_->device;
   next->module = impl_->module->relayout(next->binary);
   next->key = impl_->key;

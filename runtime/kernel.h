@@ -3,16 +3,21 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <utility>
 
 #include <sparsekiln/compile.h>
 
+#include "compiler/operand_table.h"
 #include "runtime/device.h"
 
 namespace sparsekiln {
 
 /// What all handles of one loaded Binary share.
 struct Kernel::Impl {
+  explicit Impl(std::shared_ptr<const Binary> of) : binary(std::move(of)), taken(binary->operands) {}
+
   std::shared_ptr<const Binary> binary;
+  TakenOperands taken;  ///< by a launch
   std::shared_ptr<const Device> device;
   std::unique_ptr<const Module> module;
   Digest key;

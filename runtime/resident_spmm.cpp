@@ -1,31 +1,14 @@
 #include "runtime/resident_spmm.h"
 
-#include <string_view>
 #include <utility>
 
-#include <sparsekiln/error.h>
-
-#include "compiler/edge_runs.h"
+#include "compiler/operand_table.h"
 #include "compiler/spmm.h"
 #include "oracle/arbitrary_strides.h"
 #include "runtime/operands.h"
 
 namespace sparsekiln {
 namespace {
-
-TensorView Operands::* operand_of(std::string_view computed) {
-  struct Row {
-    std::string_view name;
-    TensorView Operands::* operand;
-  };
-  constexpr Row kComputed[]{{"activations", &Operands::activations}, {"c", &Operands::c},
-                            {"dc_before", &Operands::dc_before},     {"sums", &Operands::sums},
-                            {"statistics", &Operands::statistics},   {"dmultiplier", &Operands::dmultiplier},
-                            {"daddend", &Operands::daddend},         {"dnorm", &Operands::dnorm}};
-  for (const Row& row : kComputed)
-    if (row.name == computed) return row.operand;
-  throw Error(ErrorKind::internal, "no operand is computed as an image is");
-}
 
 TensorView view_of(void* data, const HostActivation& activation) {
   return strided_view(data, activation.dtype, activation.rows(), activation.row_length(), activation.stride);
@@ -76,53 +59,30 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     return w;
   };
   AnyViews any(product, kernel.binary().operands.convolution.dynamic, inputs.seed);
+  const OperandContract launch = contract_of(product);
+  const auto view_of_read = [&](const OperandRow& row, const HostActivation& host) {
+    if (row.form == OperandForm::weight) return weight(host.bytes);
+    const TensorView rows = view_of(place(host.bytes), host);
+    if (row.form == OperandForm::activation)
+      return row.features == Features::gradients ? any.of_x(rows) : any.of_y(rows);
+    return row.extents(launch).rank == 2 ? rows : view(rows.data, host.dtype, host.features);
+  };
   for (int copy = 0; copy < copies; ++copy) {
     const TensorView from = any.of_x(view_of(place(inputs.x), x));
     const TensorView to = any.of_y(output.view(place(output)));
     Operands& operands = operands_.emplace_back(operands_of(problem.operation, from, weight(inputs.w), to));
-    const Epilogue& ends = problem.epilogue;
-    if (ends.glu) operands.v = weight(inputs.v);
-    if (ends.bias) operands.bias = view(place(inputs.bias), problem.out_dtype, product.out_features());
-    if (ends.bias && ends.glu)
-      operands.v_bias = view(place(inputs.v_bias), problem.out_dtype, product.out_features());
-    if (ends.residual) operands.residual = any.of_y(view_of(place(inputs.residual.bytes), inputs.residual));
-    if (problem.derivative != Activation::none)
-      operands.z = any.of_x(view_of(place(inputs.z.bytes), inputs.z));
-    if (problem.gates)
-      operands.gates = view(place(inputs.gates), problem.sum_type(), product.block_gates.count());
-    if (ends.edge_bias) {
-      const auto rows = static_cast<std::int64_t>(count_edge_situations(problem));
-      operands.edge_gain = view(place(inputs.edge_gain), problem.sum_type(), rows, product.out_features());
-      operands.edge_bias = view(place(inputs.edge_bias), problem.sum_type(), rows, product.out_features());
+    for (const auto& [name, host] : inputs.read) {
+      const OperandRow& row = operand_row(name);
+      if (!row.computed(problem)) operands.*row.view = view_of_read(row, host);
     }
-    if (ends.row_scale) operands.row_scale = view(place(inputs.row_scale), DType::f32, product.out_blocks());
-    if (ends.row_scale && ends.glu)
-      operands.v_row_scale = view(place(inputs.v_row_scale), DType::f32, product.out_blocks());
-    const auto of_end = [&](TensorView Operands::* operand, const HostActivation& matrix) {
-      if (matrix.features != 0) operands.*operand = any.of_y(view_of(place(matrix.bytes), matrix));
-    };
-    of_end(&Operands::projection, inputs.cell.projection);
-    of_end(&Operands::activations, inputs.cell.activations);
-    of_end(&Operands::c_before, inputs.cell.c_before);
-    of_end(&Operands::c, inputs.cell.c);
-    of_end(&Operands::dc, inputs.cell.dc);
-    const HostNormalisation& normalisation = inputs.normalisation;
-    if (ends.layer_norm) {
-      const std::int64_t width = product.normalised_features() * product.groups_of_sums();
-      operands.gain = view(place(normalisation.gain), problem.out_dtype, width);
-      operands.bias = view(place(normalisation.bias), problem.out_dtype, width);
-      operands.epsilon = normalisation.epsilon;
-    }
-    of_end(&Operands::multiplier, normalisation.multiplier);
-    of_end(&Operands::addend, normalisation.addend);
-    of_end(&Operands::sums, normalisation.sums);
-    of_end(&Operands::statistics, normalisation.statistics);
     for (const PoisonedOutput& computed : output.others()) {
+      const OperandRow& row = operand_row(computed.name());
       const TensorView rows = computed.view(place(computed));
-      operands.*operand_of(computed.name()) = computed.name() == "dnorm" ? rows : any.of_y(rows);
+      operands.*row.view = row.form == OperandForm::dense ? rows : any.of_y(rows);
     }
     operands.alpha = inputs.alpha;
     operands.beta = inputs.beta;
+    operands.epsilon = inputs.epsilon;
   }
   for (const auto& memory : memory_) bytes_ += memory->bytes();
   bytes_ /= static_cast<std::size_t>(copies);

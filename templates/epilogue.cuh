@@ -145,7 +145,7 @@ struct Factors {
 #pragma unroll
     for (int weight = 0; weight < Config::weights; ++weight) {
       of[weight] = epilogue.alpha;
-      if constexpr (Config::scales_rows) {
+      if constexpr (Config::has_row_scale) {
         const float scale = (weight == 0 ? epilogue.row_scale : epilogue.v_row_scale)[block_row];
         of[weight] = Config::scales ? epilogue.alpha * scale : scale;
       }
@@ -156,7 +156,7 @@ struct Factors {
 /// factor · sum + bias, for W or V.
 template <class Config>
 __device__ __forceinline__ float scaled(float sum, float bias, float factor) {
-  enum : bool { kScales = Config::scales || Config::scales_rows };
+  enum : bool { kScales = Config::scales || Config::has_row_scale };
   if constexpr (kScales && Config::has_bias) return __fmaf_rn(factor, sum, bias);
   if constexpr (kScales) return factor * sum;
   if constexpr (Config::has_bias) return sum + bias;

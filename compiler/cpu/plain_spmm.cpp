@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,7 +17,7 @@
 #include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/plain_ir.h"
 #include "compiler/cpu/product_data.h"
-#include "compiler/launch_operands.h"
+#include "compiler/operand_table.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -64,6 +66,20 @@ class PlainSpmm {
   [[nodiscard]] Matrix matrix(std::size_t base, std::size_t stride, const char* name) {
     return {pointer(base, name), v_.argument(ir_.getInt64Ty(), stride, "stride")};
   }
+  /// An activation, where it is taken.
+  [[nodiscard]] Matrix activation(std::string_view name) {
+    const OperandRow& row = operand_row(name);
+    if (!row.taken(problem_)) return {};
+    return matrix(row.place.address, row.place.stride, row.name.data());
+  }
+  /// The taken ones of these operands.
+  [[nodiscard]] Values of_each_weight(std::initializer_list<std::string_view> names) {
+    Values pointers;
+    for (const std::string_view name : names)
+      if (const OperandRow& row = operand_row(name); row.taken(problem_))
+        pointers.push_back(pointer(row.place.address, row.name.data()));
+    return pointers;
+  }
   /// Where an element lies.
   [[nodiscard]] Value* place(const Matrix& matrix, Value* batch_row, Value* feature) {
     Value* major = problem_.feature_major() ? feature : batch_row;
@@ -72,7 +88,6 @@ class PlainSpmm {
   }
 
   void locate() {
-    const Epilogue& epilogue = problem_.epilogue;
     worker_begin_ = layout_.table(kWorkerBegin);
     items_ = layout_.table(kItems);
     columns_ = layout_.table(kColumns);
@@ -82,21 +97,15 @@ class PlainSpmm {
     y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
     weights_ = locate_weights(v_, problem_.weights());
     if (cell_) cell_->begin();
-    if (problem_.derivative != Activation::none)
-      z_ = matrix(offsetof(LaunchOperands, z), offsetof(LaunchOperands, z_stride), "z");
-    if (problem_.gates) gates_ = pointer(offsetof(LaunchOperands, gates), "gates");
-    if (epilogue.bias) biases_ = {pointer(offsetof(LaunchOperands, bias), "bias")};
-    if (epilogue.bias && epilogue.glu) biases_.push_back(pointer(offsetof(LaunchOperands, v_bias), "v_bias"));
-    if (epilogue.residual)
-      residual_ =
-          matrix(offsetof(LaunchOperands, residual), offsetof(LaunchOperands, residual_stride), "residual");
-    if (epilogue.scale) {
+    z_ = activation("z");
+    gates_ = of_each_weight({"gates"});
+    biases_ = of_each_weight({"bias", "v_bias"});
+    residual_ = activation("residual");
+    if (problem_.epilogue.scale) {
       alpha_ = p_.alpha();
       beta_ = p_.beta();
     }
-    if (epilogue.row_scale) row_scales_ = {pointer(offsetof(LaunchOperands, row_scale), "row_scale")};
-    if (epilogue.row_scale && epilogue.glu)
-      row_scales_.push_back(pointer(offsetof(LaunchOperands, v_row_scale), "v_row_scale"));
+    row_scales_ = of_each_weight({"row_scale", "v_row_scale"});
     Value* tile = v_.batch_tile;
     Value* rows = nullptr;
     if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
@@ -132,7 +141,7 @@ class PlainSpmm {
       if (!problem_.gates) return add_block(step, block, nullptr);
       Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
                                               : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
-      Value* gate = p_.load_sums(gates_, number);
+      Value* gate = p_.load_sums(gates_.front(), number);
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
     });
     store_row(row);
@@ -338,7 +347,7 @@ class PlainSpmm {
   Values biases_;
   Values row_scales_;
   std::optional<CellIr> cell_;
-  Value* gates_ = nullptr;
+  Values gates_;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
   Value* image_ = nullptr;            ///< of a convolution's tile

@@ -1,5 +1,6 @@
 #include "compiler/cuda/emit.h"
 
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@
 #include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
+#include "compiler/operand_table.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
@@ -81,34 +83,48 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
 struct Parameter {
   Argument argument;
   std::string_view declaration;  ///< Element: y's; Residual: the residual's; Operand: W's
-  std::string_view member;       ///< of EpilogueArguments in templates/epilogue.cuh
+  std::string member;            ///< of EpilogueArguments in templates/epilogue.cuh
   bool of_product = true;        ///< otherwise no member: what follows the product takes it
 };
 
+/// How a kernel declares what an operand points at.
+std::string_view pointed_at(const OperandRow& row) {
+  switch (row.type) {
+    case OperandType::operand:
+      return "const Operand*";
+    case OperandType::result:
+      return row.form == OperandForm::activation ? "const Residual*" : "const Element*";
+    case OperandType::sums:
+    case OperandType::f32:
+      return "const float*";
+  }
+  throw Error(ErrorKind::internal, "an operand of no type");
+}
+
+/// Whether kernels may read an operand besides x and W.
+bool is_read_besides(const OperandRow& row, const Spmm& problem) {
+  return row.argument && row.argument != Argument::x && row.argument != Argument::w && !row.computed(problem);
+}
+
+/// Whether a kernel takes such an operand. The second weight follows the first one, whatever the epilogue is.
+bool is_parameter(const OperandRow& row, const Spmm& problem) {
+  if (row.view == &Operands::v) return problem.weights() > 1;
+  return is_read_besides(row, problem) && row.taken(problem);
+}
+
 /// What a kernel reads besides x and W.
 std::vector<Parameter> parameters_of(const Spmm& problem) {
-  const Epilogue& epilogue = problem.epilogue;
   std::vector<Parameter> parameters;
-  if (epilogue.scale)
+  if (problem.epilogue.scale)
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
-  if (epilogue.bias) parameters.push_back({Argument::bias, "const Element*", "bias"});
-  if (problem.weights() > 1) parameters.push_back({Argument::v, "const Operand*", "v"});
-  if (epilogue.glu && epilogue.bias) parameters.push_back({Argument::v_bias, "const Element*", "v_bias"});
-  if (epilogue.residual)
-    parameters.insert(parameters.end(), {{Argument::residual, "const Residual*", "residual"},
-                                         {Argument::residual_stride, "long long", "residual_stride"}});
-  if (epilogue.edge_bias)
-    parameters.insert(parameters.end(), {{Argument::edge_gain, "const float*", "edge_gain"},
-                                         {Argument::edge_bias, "const float*", "edge_bias"}});
-  if (epilogue.row_scale) parameters.push_back({Argument::row_scale, "const float*", "row_scale"});
-  if (epilogue.row_scale && epilogue.glu)
-    parameters.push_back({Argument::v_row_scale, "const float*", "v_row_scale"});
-  if (problem.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
-  if (problem.derivative != Activation::none)
-    parameters.insert(parameters.end(),
-                      {{Argument::z, "const Operand*", "z"}, {Argument::z_stride, "long long", "z_stride"}});
-  if (epilogue.lstm) parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell"});
+  for (const OperandRow& row : operand_rows()) {
+    if (!is_parameter(row, problem)) continue;
+    parameters.push_back({*row.argument, pointed_at(row), std::string(row.name)});
+    if (const std::optional<Argument> stride = stride_of(*row.argument))
+      parameters.push_back({*stride, "long long", fmt::format("{}_stride", row.name)});
+  }
+  if (problem.epilogue.lstm) parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell"});
   if (problem.normalisation) {
     parameters.push_back(
         {Argument::normalisation, "const sparsekiln::NormalisationMatrices", "normalisation", false});
@@ -164,16 +180,13 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
   members.flag("scales", problem.epilogue.scale);
-  members.flag("scales_rows", problem.epilogue.row_scale);
-  members.flag("has_bias", problem.epilogue.bias);
-  members.flag("has_residual", problem.epilogue.residual);
+  for (const OperandRow& row : operand_rows())
+    if (is_read_besides(row, problem))
+      members.flag(fmt::format("has_{}", row.name), is_parameter(row, problem));
   members.type("Residual", fmt::format("sparsekiln::{}", output_of(problem.result_dtype)));
-  members.flag("has_edge_bias", problem.epilogue.edge_bias);
   if (problem.epilogue.edge_bias) members.type("Edges", "EdgeRuns");
   members.flag("lstm", problem.epilogue.lstm);
   members.flag("keeps", problem.epilogue.keep, "what the gradient of the cell reads");
-  members.flag("has_gates", problem.gates);
-  members.flag("has_z", problem.derivative != Activation::none);
   members.flag("overlaps", begins_early(instance), "this kernel may begin early: it waits");
   members.flag("first_overlaps", instance.attributes.overlaps_previous, "the first kernel of the launch may");
   members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));

@@ -20,6 +20,7 @@
 #include "compiler/cuda/template_text.h"
 #include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
+#include "compiler/operand_table.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -181,11 +182,10 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
   if (gradient.epilogue.scale)
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
-  if (gradient.gates) parameters.push_back({Argument::gates, "const float*", "gates"});
-  if (gradient.bias_gradient) parameters.push_back({Argument::dbias, "float*", "dbias"});
-  if (gradient.gate_gradient)
-    parameters.insert(parameters.end(),
-                      {{Argument::dgates, "float*", "dgates"}, {Argument::w, "const Element*", "w"}});
+  for (const OperandRow& row : operand_rows())
+    if (row.form == OperandForm::dense && row.taken(gradient))
+      parameters.push_back({*row.argument, row.computed(gradient) ? "float*" : "const float*", row.name});
+  if (gradient.gate_gradient) parameters.push_back({Argument::w, "const Element*", "w"});
   if (gradient.convolution.dynamic)
     parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;

@@ -58,17 +58,27 @@ enum class Argument : std::uint8_t {
   images,      ///< by value: six int32, the extents of images that are read and written
   cell,        ///< by value: the operands of an LSTM's cell
   normalisation,  ///< by value: those of a layer normalisation
-  row_scale,      ///< pointer
-  v_row_scale,    ///< pointer
   pair_x,         ///< pointer, of a tensor map alone: x of one of `pairs`, which TensorMap::pair says
   pair_dy,        ///< pointer, the same: dy
+  vector,  ///< pointer: the first of kMostVectors operands without gaps, which the table of operands names
 };
-inline constexpr Argument kLastArgument = Argument::pair_dy;
+/// Operands that have no Argument of their own name, but a number.
+inline constexpr int kMostVectors = 8;
+[[nodiscard]] constexpr Argument vector_argument(int number) {
+  return static_cast<Argument>(static_cast<int>(Argument::vector) + number);
+}
+inline constexpr Argument kLastArgument = vector_argument(kMostVectors - 1);
 
 /// Whether it is the address of an operand.
 [[nodiscard]] bool is_pointer(Argument argument);
 /// The argument that is the distance between the rows of an operand; none where its rows have no gaps.
-[[nodiscard]] std::optional<Argument> stride_of(Argument operand);
+[[nodiscard]] constexpr std::optional<Argument> stride_of(Argument operand) {
+  if (operand == Argument::x || operand == Argument::pair_x) return Argument::x_stride;
+  if (operand == Argument::y || operand == Argument::pair_dy) return Argument::y_stride;
+  if (operand == Argument::residual) return Argument::residual_stride;
+  if (operand == Argument::z) return Argument::z_stride;
+  return std::nullopt;
+}
 
 /// Scratch memory of one launch: the arrival counters of all batch tiles, then a part for each tile, then one
 /// for each of the batch. The counters come first and take the same number of bytes for every n and every

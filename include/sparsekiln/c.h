@@ -46,9 +46,9 @@ const char* sk_activation_name(size_t number);
 int sk_activation_takes_result(size_t number);
 /* The version of this header, and that of the library: one more with each function, struct or member that is
  * added. None is removed. */
-#define SK_INTERFACE_VERSION 8
+#define SK_INTERFACE_VERSION 1
 int sk_interface_version(void);
-/* Since interface version 8. What the user of this process should read once, though nothing has failed: why
+/* What the user of this process should read once, though nothing has failed: why
  * compiled kernels are not kept, why a pack or the shared level of the cache is not used. Gives the oldest
  * sentence that was not given yet, or null where there is none. Valid until the next call on this thread. */
 const char* sk_take_warning(void);
@@ -65,9 +65,8 @@ typedef struct sk_element_type {
   const char* sum_array_name; /* "float32" or "float64" */
   uint8_t dlpack_code;        /* DLDataTypeCode of dlpack.h */
   uint8_t dlpack_bits;
-  int on_cuda; /* not 0: CUDA targets compute with it; the cpu target does with all */
-  /* Since interface version 7. Not 0: gradients do not take it, and nothing takes an "i32" as an operand. */
-  int forward_only;
+  int on_cuda;      /* not 0: CUDA targets compute with it; the cpu target does with all */
+  int forward_only; /* not 0: gradients do not take it, and nothing takes an "i32" as an operand */
 } sk_element_type;
 size_t sk_element_type_count(void);
 sk_status sk_element_type_describe(size_t index, sk_element_type* view); /* index from 0 */
@@ -110,10 +109,8 @@ typedef struct sk_pattern {
   int64_t stride, window, global_blocks, random_blocks;
   int64_t extra_edges; /* barabasi_albert */
 } sk_pattern;
-/* All zeros. Here and below `size` is that of the caller's struct, and nothing is written beyond its end. The
- * function without a size initialises the first version of the struct, for bindings that look it up by its
- * name; in C and C++ the macro of that name initialises the struct of this header. */
-void sk_pattern_init(sk_pattern* pattern);
+/* All zeros. Here and below `size` is that of the caller's struct, and nothing is written beyond its end; the
+ * macro initialises the struct of this header. */
 void sk_pattern_init_sized(sk_pattern* pattern, size_t size);
 #define sk_pattern_init(pattern) sk_pattern_init_sized((pattern), sizeof(*(pattern)))
 /* `name` is that of the function in patterns.h: "watts_strogatz". */
@@ -158,7 +155,7 @@ typedef struct sk_field_view {
 size_t sk_field_count(void);
 sk_status sk_field_describe(size_t index, sk_field_view* view); /* index from 0 */
 
-/* Since interface version 4. The edge situations of a convolution, given as text (convolution.h): how many
+/* The edge situations of a convolution, given as text (convolution.h): how many
  * there are, and how many positions an image of y has. Where `of_position` is not null, it has room for one
  * number of each position, which is its situation. */
 sk_status sk_edge_situations(const char* convolution, int32_t* count, int64_t* positions,
@@ -203,7 +200,6 @@ typedef struct sk_options {
   size_t field_count;
 } sk_options;
 /* The defaults of struct Options. */
-void sk_options_init(sk_options* options);
 void sk_options_init_sized(sk_options* options, size_t size);
 #define sk_options_init(options) sk_options_init_sized((options), sizeof(*(options)))
 
@@ -214,37 +210,60 @@ sk_status sk_compile(const sk_layout* layout, const sk_options* options, sk_kern
 sk_status sk_kernel_copy(const sk_kernel* kernel, sk_kernel** copy);
 void sk_kernel_free(sk_kernel* kernel);
 
-/* An operand that is not there is null. grad_weight takes one pair. */
-typedef struct sk_operands {
+/* ---- launches (struct Operands of operands.h) ---- */
+
+/* The names of all operands that there are, "x" being number 0; null for a number past the last. */
+const char* sk_operand_name(size_t number);
+
+/* An operand of a kernel. Text is valid as long as the library. */
+typedef struct sk_operand_view {
   size_t size;
-  const DLTensor *x, *w, *y, *dy, *dx, *dw, *v, *bias, *v_bias, *residual, *z, *gates, *dbias, *dgates;
-  float alpha, beta; /* alpha is read where alpha64 is null, beta where beta64 is */
+  const char* name;   /* "bias" */
+  const char* dtype;  /* the name of an sk_element_type */
+  int is_written;     /* by a launch */
+  int is_added_to;    /* what it holds before a launch counts */
+  int is_main;        /* y, dx or dw */
+  int is_activation;  /* it has a row for each of the batch */
+  int32_t dimensions; /* of an activation of a linear layer, those of a matrix */
+} sk_operand_view;
+/* How many a launch takes. They are in the order of sk_operand_name. */
+sk_status sk_kernel_operand_count(const sk_kernel* kernel, size_t* count);
+sk_status sk_kernel_describe_operand(const sk_kernel* kernel, size_t index, sk_operand_view* view);
+
+/* The most dimensions of an operand. */
+#define SK_MOST_DIMENSIONS 5
+/* The shape that an operand which a launch writes has, where the launch's first operand (x, of grad_input dy)
+ * is `first`, of which the shape alone is read. `shape` has room for SK_MOST_DIMENSIONS. */
+sk_status sk_kernel_output_shape(const sk_kernel* kernel, const char* operand, const DLTensor* first,
+                                 int64_t* shape, int32_t* dimensions);
+
+/* An operand by its name. A null tensor is as one that is not listed. This struct never grows. */
+typedef struct sk_operand {
+  const char* name;
+  const DLTensor* tensor;
+} sk_operand;
+
+/* What a launch takes besides operands. */
+typedef struct sk_launch {
+  size_t size;
+  double alpha, beta; /* with epilogue scale; kernels with float32 sums take the nearest floats */
+  double epsilon;     /* of a layer normalisation */
   void* workspace;
   int64_t workspace_size; /* bytes: must be given with a workspace */
   void* stream;           /* a CUstream */
-  /* Since interface version 2. Where one is not null, the number that it points to is taken instead of alpha
-   * or beta. Kernels with float64 sums take all of it, others the nearest float. */
-  const double *alpha64, *beta64;
-  int32_t threads;  /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
-  int32_t reserved; /* 0 */
-  /* Since interface version 4. */
-  const DLTensor *edge_gain, *edge_bias;
-  /* Since interface version 5: of the cell of an LSTM. */
-  const DLTensor *projection, *activations, *c_before, *c, *dc, *dc_before;
-  /* Since interface version 6: of layer normalisation. */
-  const DLTensor *gain, *sums, *statistics, *multiplier, *addend, *dmultiplier, *daddend, *dnorm;
-  double epsilon; /* 1e-5 */
-  /* Since interface version 7: of operands of eight bits. */
-  const DLTensor *row_scale, *v_row_scale;
-} sk_operands;
+  int32_t threads;        /* on the cpu: at most so many, the calling one included; 0: sk_threads() */
+  int32_t reserved;       /* 0 */
+} sk_launch;
 /* alpha 1, beta 0, epsilon 1e-5, nothing else */
-void sk_operands_init(sk_operands* operands);
-void sk_operands_init_sized(sk_operands* operands, size_t size);
-#define sk_operands_init(operands) sk_operands_init_sized((operands), sizeof(*(operands)))
-sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operands* operands);
+void sk_launch_init_sized(sk_launch* launch, size_t size);
+#define sk_launch_init(launch) sk_launch_init_sized((launch), sizeof(*(launch)))
+/* `count` operands in any order; those that the kernel does not take are ignored. grad_weight takes one pair.
+ * `launch` null: what sk_launch_init sets. */
+sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operand* operands, size_t count,
+                        const sk_launch* launch);
 
 sk_status sk_kernel_workspace_bytes(const sk_kernel* kernel, int64_t n, int64_t* bytes);
-/* Since interface version 3. How many bytes at the front of a workspace must be zero before its first launch,
+/* How many bytes at the front of a workspace must be zero before its first launch,
  * whatever its size; what follows them may hold anything. */
 sk_status sk_kernel_workspace_counter_bytes(const sk_kernel* kernel, int64_t* bytes);
 /* Must not be called while another thread uses this handle: where layouts change while threads launch, give

@@ -38,39 +38,29 @@ namespace {
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
-/// An operand of sk_operands, and its shape without leading dimensions.
+/// An operand of a kernel, and its shape without leading dimensions.
 struct Operand {
   std::string_view name;
-  const DLTensor* sk_operands::* member;
   std::size_t rank;
   bool activation;  ///< it has one row per batch row
 };
 
-constexpr std::array<Operand, 14> kOperands = {{
-    {"x", &sk_operands::x, 2, true},
-    {"w", &sk_operands::w, 3, false},
-    {"y", &sk_operands::y, 2, true},
-    {"dy", &sk_operands::dy, 2, true},
-    {"dx", &sk_operands::dx, 2, true},
-    {"dw", &sk_operands::dw, 3, false},
-    {"v", &sk_operands::v, 3, false},
-    {"bias", &sk_operands::bias, 1, false},
-    {"v_bias", &sk_operands::v_bias, 1, false},
-    {"residual", &sk_operands::residual, 2, true},
-    {"z", &sk_operands::z, 2, true},
-    {"gates", &sk_operands::gates, 1, false},
-    {"dbias", &sk_operands::dbias, 1, false},
-    {"dgates", &sk_operands::dgates, 1, false},
-}};
+constexpr std::size_t kMostOperands = 24;
 
-std::vector<const Operand*> operands_named(const std::vector<std::string>& names) {
-  std::vector<const Operand*> operands;
+std::vector<Operand> operands_named(const sk_kernel* kernel, const std::vector<std::string>& names) {
+  std::vector<Operand> operands;
   for (const std::string& name : names) {
-    const auto found = std::find_if(kOperands.begin(), kOperands.end(),
-                                    [&](const Operand& operand) { return operand.name == name; });
-    if (found == kOperands.end())
-      throw std::invalid_argument(fmt::format("no kernel has an operand '{}'", name));
-    operands.push_back(&*found);
+    std::size_t count = 0;
+    check(sk_kernel_operand_count(kernel, &count));
+    sk_operand_view view{};
+    view.size = sizeof(view);
+    std::size_t i = 0;
+    for (; i < count; ++i) {
+      check(sk_kernel_describe_operand(kernel, i, &view));
+      if (view.name == name) break;
+    }
+    if (i == count) throw std::invalid_argument(fmt::format("the kernel has no operand '{}'", name));
+    operands.push_back({view.name, static_cast<std::size_t>(view.dimensions), view.is_activation != 0});
   }
   return operands;
 }
@@ -84,8 +74,8 @@ struct XlaKernel {
   std::unique_ptr<sk_kernel, FreeKernel> kernel;
   std::int64_t most = 0;  ///< rows of one launch
   /// In the order of the custom call's buffers.
-  std::vector<const Operand*> arguments;
-  std::vector<const Operand*> results;
+  std::vector<Operand> arguments;
+  std::vector<Operand> results;
 };
 
 struct TextHash : std::hash<std::string_view> {
@@ -173,10 +163,10 @@ std::vector<Buffer> buffers_of(const XlaKernel& kernel, ffi::RemainingArgs args,
   std::vector<Buffer> buffers;
   buffers.reserve(args.size() + rets.size());
   for (std::size_t i = 0; i < rets.size(); ++i) {
-    buffers.push_back(buffer_of(*kernel.results[i], **rets.get<ffi::AnyBuffer>(i)));
+    buffers.push_back(buffer_of(kernel.results[i], **rets.get<ffi::AnyBuffer>(i)));
   }
   for (std::size_t i = 0; i < args.size(); ++i) {
-    buffers.push_back(buffer_of(*kernel.arguments[i], *args.get<ffi::AnyBuffer>(i)));
+    buffers.push_back(buffer_of(kernel.arguments[i], *args.get<ffi::AnyBuffer>(i)));
   }
   std::int64_t n = -1;
   for (const Buffer& buffer : buffers) {
@@ -237,11 +227,12 @@ struct Launch {
 
 void run(const XlaKernel& kernel, const std::vector<Buffer>& buffers, std::size_t outer, std::int64_t rows,
          const Launch& launch, DLDevice device, void* stream) {
-  sk_operands operands;
-  sk_operands_init(&operands);
-  operands.stream = stream;
-  std::array<DLTensor, kOperands.size()> tensors{};
-  std::array<std::array<std::int64_t, 3>, kOperands.size()> shapes{};
+  sk_launch options;
+  sk_launch_init(&options);
+  options.stream = stream;
+  std::array<DLTensor, kMostOperands> tensors{};
+  std::array<std::array<std::int64_t, 3>, kMostOperands> shapes{};
+  std::array<sk_operand, kMostOperands> operands{};
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
     std::int64_t bytes = buffer.matrix_bytes;
@@ -261,9 +252,9 @@ void run(const XlaKernel& kernel, const std::vector<Buffer>& buffers, std::size_
                   shapes[i].data(),
                   nullptr,
                   0};
-    operands.*buffer.operand->member = &tensors[i];
+    operands[i] = {buffer.operand->name.data(), &tensors[i]};
   }
-  const sk_status status = sk_kernel_run(kernel.kernel.get(), &operands);
+  const sk_status status = sk_kernel_run(kernel.kernel.get(), operands.data(), buffers.size(), &options);
   if (status == SK_INVALID_ARGUMENT) throw std::invalid_argument(sk_error_message());
   if (status != SK_OK) throw std::runtime_error(sk_error_message());
 }
@@ -340,9 +331,10 @@ void add_kernel(std::string key, const Kernel& kernel, const std::vector<std::st
   view.size = sizeof(view);
   check(sk_kernel_describe(added.kernel.get(), &view));
   added.most = view.batch;
-  added.arguments = operands_named(arguments);
-  added.results = operands_named(results);
+  added.arguments = operands_named(added.kernel.get(), arguments);
+  added.results = operands_named(added.kernel.get(), results);
   if (added.results.empty()) throw std::invalid_argument("a kernel has a result");
+  if (arguments.size() + results.size() > kMostOperands) throw std::invalid_argument("too many operands");
   kernels().add(std::move(key), std::move(added));
 }
 

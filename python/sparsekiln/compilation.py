@@ -74,7 +74,8 @@ def compile(
         of NumPy or PyTorch. Sums are float32, of "f64" float64, of "i8" int32.
     op: "forward" y[n, out] = x[n, in] W^T; "grad_input" dx = dy W; "grad_weight" dw = dy^T x on the blocks of the layout.
     epilogue: what happens before y is stored, joined by "+": scale, bias, one of sparsekiln.activations, glu, residual.
-        Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations. Operands of 8 bits may have row_scale.
+        Convolutions may have edge_bias instead of bias: see sparsekiln.edge_situations. Operands of 8 bits may have scales of
+        block rows: see Kernel.
         "lstm" or "lstm+keep" is the cell of an LSTM, with four weights of the layout; its gradients have "lstm" too,
         grad_input also "lstm+residual" and grad_weight "scale+lstm". "layer_norm" is layer normalisation, with multiply, add
         and an activation, or with multiply and lstm; grad_input has the same, and residual.

@@ -17,9 +17,6 @@ class LaunchPlan {
  public:
   static constexpr std::size_t kMaxArguments = 28;
 
-  /// Where LaunchOperands has what an argument is. Throws `internal` for an unknown one.
-  [[nodiscard]] static std::uint16_t offset_of(Argument argument);
-
   /// Throws `internal` for a recipe that no emitter makes.
   explicit LaunchPlan(std::span<const Argument> arguments);
 
@@ -53,6 +50,9 @@ class LaunchPlan {
   };
 
  private:
+  /// Where LaunchOperands has what an argument is, or one of the following.
+  [[nodiscard]] static std::uint16_t place_of(Argument argument);
+
   // No offsets:
   static constexpr std::uint16_t kTables = 0xffff;     ///< the tables of an attached layout
   static constexpr std::uint16_t kN = 0xfffe;          ///< n as kernels take it

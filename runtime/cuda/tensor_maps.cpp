@@ -96,9 +96,8 @@ TensorMaps::TensorMaps(const Context& context, const Entry& entry) : kernel_(ent
     if (!is_pointer(map.operand) || (map.stride == 0 && !stride))
       throw Error(ErrorKind::internal, fmt::format("a tensor map of the kernel {} is of no matrix", kernel_));
     const auto of_pair = static_cast<std::uint16_t>(map.pair * sizeof(LaunchPairs::Pair));
-    recipes_.push_back({map, type_of(map),
-                        static_cast<std::uint16_t>(LaunchPlan::offset_of(map.operand) + of_pair),
-                        LaunchPlan::offset_of(stride.value_or(Argument::x_stride))});
+    recipes_.push_back({map, type_of(map), static_cast<std::uint16_t>(offset_of(map.operand) + of_pair),
+                        offset_of(stride.value_or(Argument::x_stride))});
   }
 }
 

@@ -95,10 +95,10 @@ Counted count(const Normalisation& normalisation, BlockShape block, std::int64_t
       fmt::format("{} {} on {}, block {}, batch {}, {}, '{}'", name(normalisation.operation),
                   normalisation.epilogue, target, to_string(block), n, name(dtype), to_string(made.config)),
       normalisation.operation == Operation::forward ||
-          inputs.normalisation.dnorm.rows() == std::min<std::int64_t>(n, 64),
+          inputs.of("dnorm").rows() == std::min<std::int64_t>(n, 64),
       entry.passes,
       made.resources(),
-      needed_bytes(problem, entry.threads, n, inputs.normalisation.dnorm.rows()),
+      needed_bytes(problem, entry.threads, n, inputs.of("dnorm").rows()),
       cuda::work_of(problem, made.target(), made.config, schedule, n),
       made.lines};
 }

@@ -192,7 +192,7 @@ void run_product(const Problem& problem, const Kernel& kernel, const std::shared
                   view(w.data(), problem.dtype, problem.layout.blocks(), problem.block.out, problem.block.in),
                   output.view(y.data()));
   if (problem.derivative != Activation::none) {
-    z.copy_in(inputs.z.bytes.data());
+    z.copy_in(inputs.of("z").bytes.data());
     operands.z = view(z.data(), problem.dtype, n, features);
   }
   emulator.reset_counters();

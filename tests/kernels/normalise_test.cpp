@@ -238,7 +238,7 @@ TEST_CASE("a layer normalisation of sums that are all 0 gives what epsilon makes
           const Kernel kernel = compile(layout, options);
           HostInputs inputs = make_inputs(problem, 6, Inputs::random, 5);
           for (const double epsilon : {1e-5, 1.0}) {
-            if (operation == Operation::forward) inputs.normalisation.epsilon = epsilon;
+            if (operation == Operation::forward) inputs.epsilon = epsilon;
             CAPTURE(precision.to_string());
             CAPTURE(std::string(epilogue));
             const CheckResult result = launch_and_check(kernel, problem, inputs);
@@ -303,12 +303,11 @@ TEST_CASE("a gradient of a layer normalisation goes through numbers that its res
         REQUIRE(1e4 * static_cast<double>(problem.out_features()) > element_format(DType::f16).largest);
         // e is large, too, where its mean is all of it; then dx is small. Otherwise what dh is multiplied by
         // is.
-        HostNormalisation& normalisation = inputs.normalisation;
         if (options.epilogue == Epilogue{.residual = true, .layer_norm = true})
           for (std::int64_t i = 0; i < problem.in_features(); ++i)
-            store(precision.dtype, 1, normalisation.gain.data(), i);
+            store(precision.dtype, 1, inputs.at("gain").bytes.data(), i);
         else if (options.epilogue.multiply)
-          fill(normalisation.multiplier, 0x1p-10, normalisation.multiplier.bytes);
+          fill(inputs.of("multiplier"), 0x1p-10, inputs.at("multiplier").bytes);
         CAPTURE(precision.to_string());
         CAPTURE(std::string(epilogue));
         CAPTURE(name(specialization));

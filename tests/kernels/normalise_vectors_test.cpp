@@ -76,9 +76,9 @@ TEST_CASE("gain, bias and dnorm of a layer normalisation may begin at any elemen
           Operands operands = resident[0];
           Misaligned moved;
           if (misaligned) {
-            operands.gain = moved.copy(operands.gain, inputs.normalisation.gain);
-            operands.bias = moved.copy(operands.bias, inputs.normalisation.bias);
-            if (!forward) operands.dnorm = moved.copy(operands.dnorm, inputs.normalisation.dnorm.bytes);
+            operands.gain = moved.copy(operands.gain, inputs.of("gain").bytes);
+            operands.bias = moved.copy(operands.bias, inputs.of("bias").bytes);
+            if (!forward) operands.dnorm = moved.copy(operands.dnorm, inputs.of("dnorm").bytes);
           }
           kernel(operands);
           device->synchronize();

@@ -279,13 +279,13 @@ TEST_CASE("an epilogue's operands have the rows of y") {
   problem.epilogue = parse_epilogue("scale+bias+residual");
   const Spmm product(problem);
   const HostInputs inputs = make_inputs(product, kImages, Inputs::random, 7);
-  CHECK(inputs.residual.n == product.y_rows(kImages));
+  CHECK(inputs.of("residual").n == product.y_rows(kImages));
   CHECK(inputs.y.n == product.y_rows(kImages));
   CHECK(inputs.x.size() == static_cast<std::size_t>(product.x_rows(kImages) * product.in_features()) * 4);
   problem = problem_of(geometries()[1], Operation::grad_input);
   problem.derivative = Activation::relu;
   const Spmm gradient(problem);
-  CHECK(make_inputs(gradient, kImages, Inputs::random, 7).z.n == gradient.x_rows(kImages));
+  CHECK(make_inputs(gradient, kImages, Inputs::random, 7).of("z").n == gradient.x_rows(kImages));
   CHECK(gradient.x_rows(kImages) == product.y_rows(kImages));
 }
 

@@ -90,9 +90,8 @@ class Kernel {
       const auto width = static_cast<std::size_t>(product_.out_features());
       const bool forwards = product_.operation == Operation::forward;
       for (std::size_t i = 0; i < width; ++i) {
-        const float sum =
-            static_cast<float>(sums.y[static_cast<std::size_t>(n) * width + i]) +
-            (ends_.residual && fault_ != Fault::residual_left_out ? of(inputs_.residual, n, i) : 0);
+        const float sum = static_cast<float>(sums.y[static_cast<std::size_t>(n) * width + i]) +
+                          (ends_.residual && fault_ != Fault::residual_left_out ? of("residual", n, i) : 0);
         row.push_back(forwards || fault_ == Fault::dh_rounded ? stored(sum) : sum);
       }
       (forwards ? forward(n, row) : backward(n, row));
@@ -108,7 +107,8 @@ class Kernel {
     store(type_, value, &room, 0);
     return to_float(type_, &room, 0);
   }
-  static float of(const HostActivation& matrix, std::int64_t n, std::size_t i) {
+  [[nodiscard]] float of(std::string_view name, std::int64_t n, std::size_t i) const {
+    const HostActivation& matrix = inputs_.of(name);
     return to_float(matrix.dtype, matrix.bytes.data(), matrix.at(n, static_cast<std::int64_t>(i)));
   }
   static void put(PoisonedOutput& output, std::int64_t n, std::size_t i, float value) {
@@ -122,19 +122,18 @@ class Kernel {
   [[nodiscard]] float gain(std::size_t i) const {
     if (fault_ == Fault::gain_of_the_next_feature) i = (i + 1) % (groups_ * features_);
     if (fault_ == Fault::gain_of_the_first_group) i %= features_;
-    return to_float(type_, inputs_.normalisation.gain.data(), static_cast<std::int64_t>(i));
+    return of("gain", 0, i);
   }
   [[nodiscard]] float bias(std::size_t i) const {
     if (fault_ == Fault::bias_left_out) return 0;
-    return to_float(type_, inputs_.normalisation.bias.data(), static_cast<std::int64_t>(i));
+    return of("bias", 0, i);
   }
   [[nodiscard]] float multiplier(std::int64_t n, std::size_t i) const {
-    return ends_.multiply && fault_ != Fault::multiplier_left_out ? of(inputs_.normalisation.multiplier, n, i)
-                                                                  : 1;
+    return ends_.multiply && fault_ != Fault::multiplier_left_out ? of("multiplier", n, i) : 1;
   }
   [[nodiscard]] float argument(std::int64_t n, std::size_t i, float v) const {
     v *= multiplier(n, i);
-    return ends_.add && fault_ != Fault::addend_left_out ? v + of(inputs_.normalisation.addend, n, i) : v;
+    return ends_.add && fault_ != Fault::addend_left_out ? v + of("addend", n, i) : v;
   }
   [[nodiscard]] float activated(Activation activation, float t) const {
     if (fault_ == Fault::activation_left_out) return t;
@@ -154,7 +153,7 @@ class Kernel {
     float squares = 0;
     for (std::size_t i = 0; i + (fault_ == Fault::variance_lacks_a_feature ? 1 : 0) < features_; ++i)
       squares += (first[i] - mean) * (first[i] - mean);
-    const float epsilon = fault_ == Fault::no_epsilon ? 0 : static_cast<float>(inputs_.normalisation.epsilon);
+    const float epsilon = fault_ == Fault::no_epsilon ? 0 : static_cast<float>(inputs_.epsilon);
     const Moments own{mean, 1 / std::sqrt(squares / count + epsilon)};
     const Moments used = fault_ == Fault::statistics_of_the_row_before && n > 0 ? before_[group] : own;
     before_[group] = own;
@@ -179,28 +178,27 @@ class Kernel {
         continue;
       }
       const float g = gate(2, v[2 * features_ + i]) * multiplier(n, i);
-      const float c = gate(1, v[features_ + i]) * of(inputs_.cell.c_before, n, i) + gate(0, v[i]) * g;
+      const float c = gate(1, v[features_ + i]) * of("c_before", n, i) + gate(0, v[i]) * g;
       put(other("c"), n, i, c);
       put(output_, n, i, gate(3, v[3 * features_ + i]) * std::tanh(c));
     }
   }
 
   void backward(std::int64_t n, const std::vector<float>& dh) {
-    const HostNormalisation& inputs = inputs_.normalisation;
     const std::int64_t of_statistics = fault_ == Fault::statistics_of_the_row_before && n > 0 ? n - 1 : n;
     std::vector<float> u, v, dv, inverse;
     for (std::size_t i = 0; i < groups_ * features_; ++i) {
       const std::size_t group = i / features_;
-      inverse.push_back(of(inputs.statistics, of_statistics, 2 * group + 1));
+      inverse.push_back(of("statistics", of_statistics, 2 * group + 1));
       const float mean =
-          fault_ == Fault::mean_not_subtracted ? 0 : of(inputs.statistics, of_statistics, 2 * group);
-      u.push_back((of(inputs.sums, n, i) - mean) * inverse[i]);
+          fault_ == Fault::mean_not_subtracted ? 0 : of("statistics", of_statistics, 2 * group);
+      u.push_back((of("sums", n, i) - mean) * inverse[i]);
       v.push_back(u[i] * gain(i) + bias(i));
     }
     dv.resize(v.size());
     for (std::size_t i = 0; i < features_; ++i)
       ends_.lstm ? of_cell(n, i, dh[i], v, dv) : of_argument(n, i, dh[i], u, v, dv);
-    const std::int64_t parts = inputs.dnorm.n;
+    const std::int64_t parts = inputs_.of("dnorm").n;
     std::int64_t part = n % parts;
     if (fault_ == Fault::dnorm_of_the_next_part) part = (part + 1) % parts;
     const auto add = [&](std::size_t i, float value) {
@@ -228,15 +226,14 @@ class Kernel {
   }
   void of_cell(std::int64_t n, std::size_t at, float dh, const std::vector<float>& v,
                std::vector<float>& dv) {
-    const HostCell& cell = inputs_.cell;
     const float i = sigmoid(v[at]);
     const float f = sigmoid(v[features_ + at]);
     const float g = std::tanh(v[2 * features_ + at]);
     const float o = sigmoid(v[3 * features_ + at]);
-    const float t = std::tanh(of(cell.c, n, at));
-    const float d = dh * o * (1 - t * t) + (fault_ == Fault::dc_left_out ? 0 : of(cell.dc, n, at));
+    const float t = std::tanh(of("c", n, at));
+    const float d = dh * o * (1 - t * t) + (fault_ == Fault::dc_left_out ? 0 : of("dc", n, at));
     dv[at] = d * g * multiplier(n, at) * i * (1 - i);
-    dv[features_ + at] = d * of(cell.c_before, n, at) * f * (1 - f);
+    dv[features_ + at] = d * of("c_before", n, at) * f * (1 - f);
     dv[2 * features_ + at] = d * i * multiplier(n, at) * (1 - g * g);
     dv[3 * features_ + at] = dh * t * o * (1 - o);
     put(other("dc_before"), n, at, d * f);
@@ -284,7 +281,7 @@ CheckResult judge(const Problem& problem, const HostInputs& inputs, Fault fault)
 
 HostInputs inputs_of(const Problem& problem, Inputs kind = Inputs::random, double epsilon = 0.3) {
   HostInputs inputs = make_inputs(problem, 7, kind, 3);
-  if (problem.operation == Operation::forward) inputs.normalisation.epsilon = epsilon;
+  if (problem.operation == Operation::forward) inputs.epsilon = epsilon;
   return inputs;
 }
 
@@ -433,7 +430,9 @@ TEST_CASE("a batch row with an Inf or NaN among its sums is all NaN, and others 
 
 TEST_CASE("statistics for a gradient are those of its sums, of which some rows are zeros") {
   const Problem problem = sample(Operation::grad_input, "layer_norm+lstm", DType::f32);
-  const HostNormalisation inputs = inputs_of(problem).normalisation;
+  const HostInputs inputs = inputs_of(problem);
+  const HostActivation& sums = inputs.of("sums");
+  const HostActivation& statistics = inputs.of("statistics");
   const std::int64_t features = Spmm(problem).normalised_features();
   std::int64_t zeros = 0;
   for (std::int64_t n = 0; n < 7; ++n)
@@ -441,14 +440,14 @@ TEST_CASE("statistics for a gradient are those of its sums, of which some rows a
       double mean = 0;
       double square = 0;
       const auto z = [&](std::int64_t i) {
-        return to_double(DType::f32, inputs.sums.bytes.data(), inputs.sums.at(n, group * features + i));
+        return to_double(DType::f32, sums.bytes.data(), sums.at(n, group * features + i));
       };
       for (std::int64_t i = 0; i < features; ++i) mean += z(i) / static_cast<double>(features);
       for (std::int64_t i = 0; i < features; ++i)
         square += (z(i) - mean) * (z(i) - mean) / static_cast<double>(features);
       zeros += square == 0 ? 1 : 0;
       const auto stored = [&](std::int64_t i) {
-        return to_double(DType::f32, inputs.statistics.bytes.data(), inputs.statistics.at(n, 2 * group + i));
+        return to_double(DType::f32, statistics.bytes.data(), statistics.at(n, 2 * group + i));
       };
       CHECK(stored(0) == doctest::Approx(mean));
       CHECK(stored(1) == doctest::Approx(1 / std::sqrt(square + inputs.epsilon)));

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,25 @@ struct Array {
   std::vector<std::int64_t> shape;
   std::vector<float> values;
   DLTensor tensor{};
+};
+
+/// A launch: operands by name, and what it takes besides.
+struct CLaunch {
+  CLaunch() { sk_launch_init(&launch); }
+  /// Replaces one of the same name.
+  void set(const char* name, const DLTensor* tensor) {
+    for (sk_operand& operand : operands)
+      if (std::string_view(operand.name) == name) {
+        operand.tensor = tensor;
+        return;
+      }
+    operands.push_back({name, tensor});
+  }
+  [[nodiscard]] sk_status run(const sk_kernel* kernel) const {
+    return sk_kernel_run(kernel, operands.data(), operands.size(), &launch);
+  }
+  std::vector<sk_operand> operands;
+  sk_launch launch;
 };
 
 /// Blocks (0, 1) and (1, 0) of a grid of 2 × 2.

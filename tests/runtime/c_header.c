@@ -8,7 +8,7 @@ int header_is_c(void);
 int header_is_c(void) {
   sk_options options;
   sk_options_init(&options);
-  return options.size == sizeof(sk_options) && sizeof(sk_operands) > 14 * sizeof(const DLTensor*);
+  return options.size == sizeof(sk_options);
 }
 
 /* Where pointers, size_t and double have 8 bytes, members stay where programs that are already compiled
@@ -18,7 +18,7 @@ int header_is_c(void) {
 #define PLACE(type, member, offset) \
   _Static_assert(offsetof(type, member) == (offset), "a member of the C interface has moved")
 #define SIZE(type, bytes)                                              \
-  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 8, \
+  _Static_assert(sizeof(type) == (bytes) && SK_INTERFACE_VERSION == 1, \
                  "a struct of the C interface has another size: state its members and the version")
 
 PLACE(sk_element_type, size, 0);
@@ -113,50 +113,30 @@ PLACE(sk_options, fields, 208);
 PLACE(sk_options, field_count, 216);
 SIZE(sk_options, 224);
 
-PLACE(sk_operands, size, 0);
-PLACE(sk_operands, x, 8);
-PLACE(sk_operands, w, 16);
-PLACE(sk_operands, y, 24);
-PLACE(sk_operands, dy, 32);
-PLACE(sk_operands, dx, 40);
-PLACE(sk_operands, dw, 48);
-PLACE(sk_operands, v, 56);
-PLACE(sk_operands, bias, 64);
-PLACE(sk_operands, v_bias, 72);
-PLACE(sk_operands, residual, 80);
-PLACE(sk_operands, z, 88);
-PLACE(sk_operands, gates, 96);
-PLACE(sk_operands, dbias, 104);
-PLACE(sk_operands, dgates, 112);
-PLACE(sk_operands, alpha, 120);
-PLACE(sk_operands, beta, 124);
-PLACE(sk_operands, workspace, 128);
-PLACE(sk_operands, workspace_size, 136);
-PLACE(sk_operands, stream, 144);
-PLACE(sk_operands, alpha64, 152);
-PLACE(sk_operands, beta64, 160);
-PLACE(sk_operands, threads, 168);
-PLACE(sk_operands, reserved, 172);
-PLACE(sk_operands, edge_gain, 176);
-PLACE(sk_operands, edge_bias, 184);
-PLACE(sk_operands, projection, 192);
-PLACE(sk_operands, activations, 200);
-PLACE(sk_operands, c_before, 208);
-PLACE(sk_operands, c, 216);
-PLACE(sk_operands, dc, 224);
-PLACE(sk_operands, dc_before, 232);
-PLACE(sk_operands, gain, 240);
-PLACE(sk_operands, sums, 248);
-PLACE(sk_operands, statistics, 256);
-PLACE(sk_operands, multiplier, 264);
-PLACE(sk_operands, addend, 272);
-PLACE(sk_operands, dmultiplier, 280);
-PLACE(sk_operands, daddend, 288);
-PLACE(sk_operands, dnorm, 296);
-PLACE(sk_operands, epsilon, 304);
-PLACE(sk_operands, row_scale, 312);
-PLACE(sk_operands, v_row_scale, 320);
-SIZE(sk_operands, 328);
+PLACE(sk_operand_view, size, 0);
+PLACE(sk_operand_view, name, 8);
+PLACE(sk_operand_view, dtype, 16);
+PLACE(sk_operand_view, is_written, 24);
+PLACE(sk_operand_view, is_added_to, 28);
+PLACE(sk_operand_view, is_main, 32);
+PLACE(sk_operand_view, is_activation, 36);
+PLACE(sk_operand_view, dimensions, 40);
+SIZE(sk_operand_view, 48);
+
+PLACE(sk_operand, name, 0);
+PLACE(sk_operand, tensor, 8);
+SIZE(sk_operand, 16);
+
+PLACE(sk_launch, size, 0);
+PLACE(sk_launch, alpha, 8);
+PLACE(sk_launch, beta, 16);
+PLACE(sk_launch, epsilon, 24);
+PLACE(sk_launch, workspace, 32);
+PLACE(sk_launch, workspace_size, 40);
+PLACE(sk_launch, stream, 48);
+PLACE(sk_launch, threads, 56);
+PLACE(sk_launch, reserved, 60);
+SIZE(sk_launch, 64);
 
 PLACE(sk_kernel_view, size, 0);
 PLACE(sk_kernel_view, operation, 8);

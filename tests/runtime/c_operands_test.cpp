@@ -9,13 +9,13 @@
 
 #include "tests/runtime/c_array.h"
 
-// The operands of epilogues with matrices of their own, in the structs of the C interface.
+// The operands of epilogues with matrices of their own, in the C interface.
 
 #ifdef SPARSEKILN_CPU
 namespace sparsekiln {
 namespace {
 
-TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its gradient") {
+TEST_CASE("the cell of an LSTM takes its operands by name, and so does its gradient") {
   sk_options options;
   sk_options_init(&options);
   options.block_out = options.block_in = 8;
@@ -39,16 +39,15 @@ TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its
   for (std::size_t i = 0; i < projection.values.size(); ++i)
     projection.values[i] = static_cast<float>(i % 7) / 2 - 1;
   std::fill(c_before.values.begin(), c_before.values.end(), 0.75f);
-  sk_operands operands;
-  sk_operands_init(&operands);
-  operands.x = &x.tensor;
-  operands.w = &w.tensor;
-  operands.y = &y.tensor;
-  operands.projection = &projection.tensor;
-  operands.activations = &activations.tensor;
-  operands.c_before = &c_before.tensor;
-  operands.c = &c.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(forward, &operands) == SK_OK, sk_error_message());
+  CLaunch operands;
+  operands.set("x", &x.tensor);
+  operands.set("w", &w.tensor);
+  operands.set("y", &y.tensor);
+  operands.set("projection", &projection.tensor);
+  operands.set("activations", &activations.tensor);
+  operands.set("c_before", &c_before.tensor);
+  operands.set("c", &c.tensor);
+  REQUIRE_MESSAGE(operands.run(forward) == SK_OK, sk_error_message());
   const auto sigmoid = [](double z) { return 1 / (1 + std::exp(-z)); };
   for (std::size_t n = 0; n < 3; ++n)
     for (std::size_t k = 0; k < 16; ++k) {
@@ -62,12 +61,12 @@ TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its
   Array dy({3, 64}), dx({3, 64}), residual({3, 16}), dc({3, 16}), dc_before({3, 16});
   std::fill(residual.values.begin(), residual.values.end(), 2.0f);
   std::fill(dc.values.begin(), dc.values.end(), 0.5f);
-  operands.dy = &dy.tensor;
-  operands.dx = &dx.tensor;
-  operands.residual = &residual.tensor;
-  operands.dc = &dc.tensor;
-  operands.dc_before = &dc_before.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(back, &operands) == SK_OK, sk_error_message());
+  operands.set("dy", &dy.tensor);
+  operands.set("dx", &dx.tensor);
+  operands.set("residual", &residual.tensor);
+  operands.set("dc", &dc.tensor);
+  operands.set("dc_before", &dc_before.tensor);
+  REQUIRE_MESSAGE(operands.run(back) == SK_OK, sk_error_message());
   for (std::size_t n = 0; n < 3; ++n)
     for (std::size_t k = 0; k < 16; ++k) {
       const float* const kept = &activations.values[n * 64 + k];
@@ -76,14 +75,14 @@ TEST_CASE("the cell of an LSTM takes its operands in the struct, and so does its
       CHECK(dc_before.values[n * 16 + k] == doctest::Approx(d * kept[16]));
       CHECK(dx.values[n * 64 + k + 48] == doctest::Approx(2 * t * kept[48] * (1 - kept[48])));
     }
-  operands.size = offsetof(sk_operands, projection);  // of a program that knows no cell
-  CHECK(sk_kernel_run(back, &operands) == SK_INVALID_ARGUMENT);
+  operands.set("dc", nullptr);
+  CHECK(operands.run(back) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("it was not given") != std::string::npos);
   sk_kernel_free(forward);
   sk_kernel_free(back);
 }
 
-TEST_CASE("a layer normalisation takes its operands in the struct, and so does its gradient") {
+TEST_CASE("a layer normalisation takes its operands by name, and so does its gradient") {
   sk_options options;
   sk_options_init(&options);
   options.block_out = options.block_in = 8;
@@ -114,21 +113,20 @@ TEST_CASE("a layer normalisation takes its operands in the struct, and so does i
   for (std::size_t i = 0; i < 16; ++i) w.values[i / 8 * 64 + i % 8 * 9] = kSmall;
   for (std::size_t i = 0; i < 16; ++i) gain.values[i] = static_cast<float>(i % 4) + 1;
   for (std::size_t i = 0; i < 16; ++i) bias.values[i] = static_cast<float>(i % 2);
-  sk_operands operands;
-  sk_operands_init(&operands);
-  CHECK(operands.epsilon == 1e-5);
-  operands.x = &x.tensor;
-  operands.w = &w.tensor;
-  operands.y = &y.tensor;
-  operands.bias = &bias.tensor;
-  operands.gain = &gain.tensor;
-  operands.sums = &sums.tensor;
-  operands.statistics = &statistics.tensor;
-  operands.multiplier = &multiplier.tensor;
-  operands.addend = &addend.tensor;
+  CLaunch operands;
+  CHECK(operands.launch.epsilon == 1e-5);
+  operands.set("x", &x.tensor);
+  operands.set("w", &w.tensor);
+  operands.set("y", &y.tensor);
+  operands.set("bias", &bias.tensor);
+  operands.set("gain", &gain.tensor);
+  operands.set("sums", &sums.tensor);
+  operands.set("statistics", &statistics.tensor);
+  operands.set("multiplier", &multiplier.tensor);
+  operands.set("addend", &addend.tensor);
   const auto check_with = [&](double epsilon) {
     std::fill(y.values.begin(), y.values.end(), 0.0F);
-    REQUIRE_MESSAGE(sk_kernel_run(forward, &operands) == SK_OK, sk_error_message());
+    REQUIRE_MESSAGE(operands.run(forward) == SK_OK, sk_error_message());
     for (std::size_t n = 0; n < 3; ++n) {
       double mean = 0;
       double square = epsilon;
@@ -147,22 +145,22 @@ TEST_CASE("a layer normalisation takes its operands in the struct, and so does i
     }
   };
   check_with(1e-5);
-  operands.epsilon = 1e-3;
+  operands.launch.epsilon = 1e-3;
   check_with(1e-3);
-  operands.size = offsetof(sk_operands, epsilon);  // a program that knows none gets the usual one
-  check_with(1e-5);
-  operands.size = sizeof operands;
+  operands.launch.size = offsetof(sk_launch, epsilon);  // smaller than the first version
+  CHECK(operands.run(forward) == SK_INVALID_ARGUMENT);
+  sk_launch_init(&operands.launch);
 
   Array dy({3, 16}), dx({3, 16}), residual({3, 16}), dmultiplier({3, 16}), daddend({3, 16}), dnorm({2, 32});
   std::fill(residual.values.begin(), residual.values.end(), 2.0F);
   std::fill(dnorm.values.begin(), dnorm.values.end(), 0.5F);
-  operands.dy = &dy.tensor;
-  operands.dx = &dx.tensor;
-  operands.residual = &residual.tensor;
-  operands.dmultiplier = &dmultiplier.tensor;
-  operands.daddend = &daddend.tensor;
-  operands.dnorm = &dnorm.tensor;
-  REQUIRE_MESSAGE(sk_kernel_run(back, &operands) == SK_OK, sk_error_message());
+  operands.set("dy", &dy.tensor);
+  operands.set("dx", &dx.tensor);
+  operands.set("residual", &residual.tensor);
+  operands.set("dmultiplier", &dmultiplier.tensor);
+  operands.set("daddend", &daddend.tensor);
+  operands.set("dnorm", &dnorm.tensor);
+  REQUIRE_MESSAGE(operands.run(back) == SK_OK, sk_error_message());
   for (std::size_t n = 0; n < 3; ++n) {
     double sum = 0;
     for (std::size_t k = 0; k < 16; ++k) {
@@ -178,8 +176,8 @@ TEST_CASE("a layer normalisation takes its operands in the struct, and so does i
     CHECK(dnorm.values[16 + k] == 0.5F + 2 * (multiplier.values[k] + multiplier.values[32 + k]));
     CHECK(dnorm.values[48 + k] == 0.5F + 2 * multiplier.values[16 + k]);
   }
-  operands.size = offsetof(sk_operands, gain);  // of a program that knows no layer normalisation
-  CHECK(sk_kernel_run(back, &operands) == SK_INVALID_ARGUMENT);
+  operands.set("gain", nullptr);
+  CHECK(operands.run(back) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("it was not given") != std::string::npos);
   sk_kernel_free(forward);
   sk_kernel_free(back);

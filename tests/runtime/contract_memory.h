@@ -37,7 +37,7 @@ class ContractMemory {
            (16 - reinterpret_cast<std::uintptr_t>(bytes_.data()) % 16) + part * kPart;
   }
   [[nodiscard]] CheckedOperands check(const Operands& operands) const {
-    return check_operands(operands, contract, kHostDevice);
+    return check_operands(operands, contract, TakenOperands(contract), kHostDevice);
   }
   /// Why operands are refused; empty where they are not.
   [[nodiscard]] std::string refusal(const Operands& operands) const {

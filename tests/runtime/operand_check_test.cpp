@@ -254,8 +254,8 @@ TEST_CASE("scales of rows are float32, one for each block row, for V as well") {
   CHECK(memory.refusal(operands).starts_with("v_row_scale: it was not given"));
   operands.v_row_scale = dense_view(scales.data(), {kOut / 16});
   CHECK(memory.refusal(operands).empty());
-  CHECK(memory.check(operands).first.row_scale == scales.data());
-  CHECK(memory.check(operands).first.v_row_scale == scales.data());
+  CHECK(memory.check(operands).first.vectors[0] == scales.data());
+  CHECK(memory.check(operands).first.vectors[1] == scales.data());
   operands.row_scale = dense_view(scales.data(), {kOut / 16 - 1});
   CHECK(memory.refusal(operands).find("one for each block row") != std::string::npos);
 }

@@ -60,10 +60,10 @@ CheckResult run_guarded(const Problem& problem, const Binary& binary, const Host
   PoisonedOutput output(problem, inputs.n);
   if (problem.epilogue.scale) output.set(inputs.y);
   const auto alignment = static_cast<std::size_t>(problem.alignment);
-  const GuardedCopy x(inputs.x, alignment), z(inputs.z.bytes, alignment),
-      residual(inputs.residual.bytes, alignment), w(as_read(problem, binary, inputs.w)),
-      v(as_read(problem, binary, inputs.v)), bias(inputs.bias, 1), v_bias(inputs.v_bias, 1),
-      gates(inputs.gates, 1);
+  const GuardedCopy x(inputs.x, alignment), z(inputs.of("z").bytes, alignment),
+      residual(inputs.of("residual").bytes, alignment), w(as_read(problem, binary, inputs.w)),
+      v(as_read(problem, binary, inputs.of("v").bytes)), bias(inputs.of("bias").bytes, 1),
+      v_bias(inputs.of("v_bias").bytes, 1), gates(inputs.of("gates").bytes, 1);
   // y is aligned as little as was promised.
   const auto offset = static_cast<std::size_t>(problem.alignment == 16 ? 0 : problem.alignment);
   std::vector<std::byte> memory(output.image().size() + 64);
@@ -83,9 +83,9 @@ CheckResult run_guarded(const Problem& problem, const Binary& binary, const Host
   launch.bias = bias.data();
   launch.v_bias = v_bias.data();
   launch.residual = residual.data();
-  launch.residual_stride = inputs.residual.stride;
+  launch.residual_stride = inputs.of("residual").stride;
   launch.z = z.data();
-  launch.z_stride = inputs.z.stride;
+  launch.z_stride = inputs.of("z").stride;
   launch.gates = gates.data();
   launch.set_scale(inputs.alpha, inputs.beta);
   module->launch(0, launch);
@@ -237,7 +237,7 @@ TEST_CASE("neither a block whose gate is zero nor its x is used") {
       problem.gates = true;
       HostInputs inputs = make_inputs(problem, 20, Inputs::small_integers, 1);
       const Spmm product(problem);
-      auto* gates = reinterpret_cast<float*>(inputs.gates.data());
+      auto* gates = reinterpret_cast<float*>(inputs.at("gates").bytes.data());
       // x of the product's first column is NaN, and so is every block that is multiplied with it.
       for (std::int32_t row = 0; row < product.layout.rows(); ++row) {
         const std::int32_t b = product.layout.crow()[static_cast<std::size_t>(row)];
