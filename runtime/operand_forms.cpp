@@ -87,8 +87,11 @@ Activation2D check_matrices(const OperandRow& row_of, const TensorView& view,
 
 void refuse_missing(std::string_view name, const OperandContract& contract) {
   std::string takes;
-  for (const OperandRow* row : TakenOperands(contract))
-    takes += fmt::format("{}{}", takes.empty() ? "" : ", ", row->name);
+  const TakenOperands taken(contract);
+  for (const OperandRow* const& row : taken) {
+    const bool last = &row + 1 == taken.end();
+    takes += fmt::format("{}{}", takes.empty() ? "" : last ? " and " : ", ", row->name);
+  }
   const std::string_view pairs = is_grad_weight(contract) ? "; or pairs of x and dy" : "";
   refuse(name, fmt::format("it was not given; a kernel of {} takes {}{}", sparsekiln::name(contract.operation),
                            takes, pairs));

@@ -316,7 +316,7 @@ TEST_CASE("results of a gradient of the weight must overlap neither operands nor
   SddmmOperand operand(true);
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = o.w.data; });
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = static_cast<std::byte*>(o.w.data) + 1024; });
-  operand.must_refuse("dw", [](Operands& o) { o.dgates.data = o.dw.data; });
+  operand.must_refuse("dgates", [](Operands& o) { o.dgates.data = o.dw.data; });
   operand.must_refuse("dbias", [](Operands& o) { o.dgates.data = o.dbias.data; });
   operand.must_refuse("dgates", [](Operands& o) { o.dgates.data = o.gates.data; });
   operand.must_refuse("dbias", [](Operands& o) { o.dbias.data = o.x.data; });
