@@ -36,23 +36,6 @@ bool is_product(const C& what) { return !is_grad_weight(what); }
 bool has_cell_of_product(const C& what) { return has_cell(what) && is_product(what); }
 bool has_gradient_of_cell(const C& what) { return has_cell(what) && is_grad_input(what); }
 
-DenseExtents vector_of(std::int64_t elements, std::string_view meaning = "") {
-  return {.extents = {elements}, .rank = 1, .meaning = meaning};
-}
-DenseExtents of_sums(const OperandContract& contract) { return vector_of(count(Features::sums, contract)); }
-DenseExtents of_gates(const OperandContract& contract) {
-  return vector_of(layout_blocks(contract.convolution, contract.blocks));
-}
-DenseExtents of_edges(const OperandContract& contract) {
-  return {.extents = {contract.edge_situations, count(Features::result, contract)},
-          .rank = 2,
-          .meaning = ": a row for each edge situation"};
-}
-DenseExtents of_block_rows(const OperandContract& contract) {
-  const std::int64_t side = contract.block.out;
-  return vector_of((count(Features::result, contract) + side - 1) / side, ": one for each block row");
-}
-
 constexpr std::array kRows{
     OperandRow{.name = "x",
                .view = &Operands::x,
@@ -116,7 +99,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(Argument::bias),
                .argument = Argument::bias,
-               .extents = of_sums},
+               .per = Per::feature},
     OperandRow{.name = "v",
                .view = &Operands::v,
                .form = OperandForm::weight,
@@ -133,7 +116,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(Argument::v_bias),
                .argument = Argument::v_bias,
-               .extents = of_sums},
+               .per = Per::feature},
     OperandRow{.name = "residual",
                .view = &Operands::residual,
                .form = OperandForm::activation,
@@ -151,7 +134,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(Argument::edge_gain),
                .argument = Argument::edge_gain,
-               .extents = of_edges,
+               .per = Per::situation,
                .values = Values::gains},
     OperandRow{.name = "edge_bias",
                .view = &Operands::edge_bias,
@@ -161,7 +144,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(Argument::edge_bias),
                .argument = Argument::edge_bias,
-               .extents = of_edges},
+               .per = Per::situation},
     OperandRow{.name = "row_scale",
                .view = &Operands::row_scale,
                .form = OperandForm::dense,
@@ -170,7 +153,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(vector_argument(0)),
                .argument = vector_argument(0),
-               .extents = of_block_rows,
+               .per = Per::block_row,
                .values = Values::scales},
     OperandRow{.name = "v_row_scale",
                .view = &Operands::v_row_scale,
@@ -180,7 +163,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(vector_argument(1)),
                .argument = vector_argument(1),
-               .extents = of_block_rows,
+               .per = Per::block_row,
                .values = Values::scales},
     OperandRow{.name = "gates",
                .view = &Operands::gates,
@@ -190,7 +173,7 @@ constexpr std::array kRows{
                .access = read,
                .place = place_of(Argument::gates),
                .argument = Argument::gates,
-               .extents = of_gates,
+               .per = Per::block,
                .values = Values::gates},
     OperandRow{.name = "z",
                .view = &Operands::z,
@@ -208,7 +191,7 @@ constexpr std::array kRows{
                .taken = normalises,
                .access = read,
                .place = {offsetof(LaunchOperands, normalisation.gain)},
-               .extents = of_sums},
+               .per = Per::feature},
     OperandRow{.name = "multiplier",
                .view = &Operands::multiplier,
                .form = OperandForm::activation,
@@ -295,14 +278,16 @@ constexpr std::array kRows{
                .access = written_by_forward,
                .place = SPARSEKILN_PLACE(normalisation.statistics),
                .features = Features::statistics},
-    OperandRow{.name = "dmultiplier",
-               .view = &Operands::dmultiplier,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.multiply && is_grad_input(what) && !has_cell(what); },
-               .access = written,
-               .place = SPARSEKILN_PLACE(normalisation.dmultiplier),
-               .features = Features::outputs},
+    OperandRow{
+        .name = "dmultiplier",
+        .view = &Operands::dmultiplier,
+        .form = OperandForm::activation,
+        .type = OperandType::result,
+        .taken =
+            [](const C& what) { return what.epilogue.multiply && is_grad_input(what) && !has_cell(what); },
+        .access = written,
+        .place = SPARSEKILN_PLACE(normalisation.dmultiplier),
+        .features = Features::outputs},
     OperandRow{.name = "daddend",
                .view = &Operands::daddend,
                .form = OperandForm::activation,
@@ -318,13 +303,7 @@ constexpr std::array kRows{
                .taken = [](const C& what) { return normalises(what) && is_grad_input(what); },
                .access = added_to,
                .place = SPARSEKILN_PLACE(normalisation.dnorm),
-               .extents =
-                   [](const OperandContract& contract) -> DenseExtents {
-                     return {.extents = {1, 2 * count(Features::sums, contract)},
-                             .rank = 2,
-                             .any_rows = true,
-                             .meaning = ": a row for each part, of which there is one or more"};
-                   }},
+               .per = Per::part},
     OperandRow{.name = "dbias",
                .view = &Operands::dbias,
                .form = OperandForm::dense,
@@ -333,10 +312,7 @@ constexpr std::array kRows{
                .access = written,
                .place = place_of(Argument::dbias),
                .argument = Argument::dbias,
-               .extents =
-                   [](const OperandContract& contract) {
-                     return vector_of(count(Features::gradients, contract));
-                   }},
+               .per = Per::gradient},
     OperandRow{.name = "dgates",
                .view = &Operands::dgates,
                .form = OperandForm::dense,
@@ -345,7 +321,7 @@ constexpr std::array kRows{
                .access = written,
                .place = place_of(Argument::dgates),
                .argument = Argument::dgates,
-               .extents = of_gates},
+               .per = Per::block},
 };
 
 #undef SPARSEKILN_PLACE
@@ -387,6 +363,31 @@ std::int64_t count(Features features, const OperandContract& contract) {
       return std::int64_t{2} * contract.normalised_groups();
   }
   throw Error(ErrorKind::internal, "an activation of no features");
+}
+
+DenseExtents extents_of(Per per, const OperandContract& contract) {
+  const std::int64_t features = count(Features::sums, contract);
+  switch (per) {
+    case Per::feature:
+      return {.extents = {features}};
+    case Per::gradient:
+      return {.extents = {count(Features::gradients, contract)}};
+    case Per::block_row:
+      return {.extents = {(features + contract.block.out - 1) / contract.block.out},
+              .meaning = ": one for each block row"};
+    case Per::block:
+      return {.extents = {layout_blocks(contract.convolution, contract.blocks)}};
+    case Per::situation:
+      return {.extents = {contract.edge_situations, features},
+              .rank = 2,
+              .meaning = ": a row for each edge situation"};
+    case Per::part:
+      return {.extents = {1, 2 * features},
+              .rank = 2,
+              .any_rows = true,
+              .meaning = ": a row for each part, of which there is one or more"};
+  }
+  throw Error(ErrorKind::internal, "an operand of no extents");
 }
 
 bool OperandRow::is_main() const {

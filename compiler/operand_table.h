@@ -48,13 +48,24 @@ enum class Features : std::uint8_t {
 /// How many there are.
 [[nodiscard]] std::int64_t count(Features features, const OperandContract& contract);
 
+/// What an operand without gaps has a number for.
+enum class Per : std::uint8_t {
+  feature,    ///< of a main output, or of what is normalised
+  gradient,   ///< the features of dy
+  block_row,  ///< of y's features
+  block,      ///< of the layout
+  situation,  ///< rows of features, one for each edge situation of a convolution
+  part,       ///< rows of what two operands by feature have, any number of them: Operands::dnorm
+};
+
 /// The extents of an operand without gaps.
 struct DenseExtents {
   std::array<std::int64_t, 2> extents{};
-  std::int32_t rank = 0;
+  std::int32_t rank = 1;
   bool any_rows = false;          ///< the first extent is one or more
   std::string_view meaning = "";  ///< of the shape, which follows it in a message
 };
+[[nodiscard]] DenseExtents extents_of(Per per, const OperandContract& contract);
 
 /// What host inputs hold where an operand is read.
 enum class Values : std::uint8_t {
@@ -79,10 +90,10 @@ struct OperandRow {
   /// Whether a launch of it has this operand.
   bool (*taken)(const Computation& what);
   Access (*access)(const Computation& what);
-  LaunchPlace place;                            ///< but of `pairs`
-  std::optional<Argument> argument = {};        ///< none: passed with others by value, or not at all
-  Features features = Features::inputs;         ///< of an activation
-  DenseExtents (*extents)(const OperandContract& contract) = nullptr;  ///< of what is dense
+  LaunchPlace place;                      ///< but of `pairs`
+  std::optional<Argument> argument = {};  ///< none: passed with others by value, or not at all
+  Features features = Features::inputs;   ///< of an activation
+  Per per = Per::feature;                 ///< of a dense operand
   /// Of what is written: an operand that is read, where it may be.
   TensorView Operands::* in_place = nullptr;
   Values values = Values::numbers;  ///< of what is dense and read

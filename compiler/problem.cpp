@@ -31,23 +31,6 @@ constexpr std::array kMaths{Named{Math::ieee, "ieee"}, Named{Math::tf32, "tf32"}
 constexpr std::array kOrders{Named{ActivationOrder::batch_major, "batch-major"},
                              Named{ActivationOrder::feature_major, "feature-major"}};
 
-/// The parts of an epilogue besides its activation, by the word that names them.
-struct EpiloguePart {
-  std::string_view name;
-  bool Epilogue::* part;
-};
-constexpr std::array kEpilogueParts{EpiloguePart{"scale", &Epilogue::scale},
-                                    EpiloguePart{"row_scale", &Epilogue::row_scale},
-                                    EpiloguePart{"bias", &Epilogue::bias},
-                                    EpiloguePart{"edge_bias", &Epilogue::edge_bias},
-                                    EpiloguePart{"layer_norm", &Epilogue::layer_norm},
-                                    EpiloguePart{"multiply", &Epilogue::multiply},
-                                    EpiloguePart{"add", &Epilogue::add},
-                                    EpiloguePart{"glu", &Epilogue::glu},
-                                    EpiloguePart{"lstm", &Epilogue::lstm},
-                                    EpiloguePart{"keep", &Epilogue::keep},
-                                    EpiloguePart{"residual", &Epilogue::residual}};
-
 constexpr std::array<std::int32_t, 5> kSides{8, 16, 32, 64, 128};
 /// What a schedule, its tables and a compiler take grows with the rows of a grid, which a file of a few bytes
 /// may have by the million; those that have a block are no more than the blocks.

@@ -282,7 +282,7 @@ class Judge {
     for (const auto& [name, operand] : inputs_.read) {
       const OperandRow& row = operand_row(name);
       const bool of_outputs =
-          row.form == OperandForm::dense ? row.values != Values::gates : row.features == Features::outputs;
+          row.form == OperandForm::dense ? row.per != Per::block : row.features == Features::outputs;
       if (!of_outputs || !row.taken(problem_)) continue;
       ends_.read.push_back({name});
       read_by_ends_.push_back({&row, &operand});
@@ -292,10 +292,9 @@ class Judge {
     if (ends_.beta != 0) ends_.y = element_of(inputs_.y, n, o);
     for (std::size_t i = 0; i < ends_.read.size(); ++i) {
       const auto& [row, operand] = read_by_ends_[i];
-      const std::int64_t entry = row->form == OperandForm::activation ? n
-                                 : operand->n == 1                    ? 0
-                                                                      : situation_of(n);
-      const std::int64_t feature = row->values == Values::scales ? o / problem_.block.out : o;
+      const bool dense = row->form == OperandForm::dense;
+      const std::int64_t entry = !dense ? n : row->per == Per::situation ? situation_of(n) : 0;
+      const std::int64_t feature = dense && row->per == Per::block_row ? o / problem_.block.out : o;
       ends_.read[i].value = element_of(*operand, entry, feature);
     }
     return ends_;

@@ -169,7 +169,7 @@ class Filler {
     return row.argument && of_product(row) ? kind_ : Inputs::random;
   }
   [[nodiscard]] HostActivation dense(const OperandRow& row, std::int64_t rows, std::uint64_t stream) const {
-    const DenseExtents dense = row.extents(launch_);
+    const DenseExtents dense = extents_of(row.per, launch_);
     HostActivation made = without_gaps(type_of(row.type, launch_),
                                        dense.any_rows    ? rows
                                        : dense.rank == 2 ? dense.extents[0]

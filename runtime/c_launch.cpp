@@ -30,7 +30,7 @@ std::int32_t dimensions_of(const OperandRow& row, const sparsekiln::OperandContr
     case OperandForm::weight:
       return 3;
     case OperandForm::dense:
-      return row.extents(contract).rank;
+      return extents_of(row.per, contract).rank;
   }
   return 0;
 }

@@ -84,7 +84,8 @@ template <>
 inline constexpr std::size_t kFirstSize<sk_options> =
     offsetof(sk_options, field_count) + sizeof(sk_options::field_count);
 template <>
-inline constexpr std::size_t kFirstSize<sk_launch> = offsetof(sk_launch, reserved) + sizeof(sk_launch::reserved);
+inline constexpr std::size_t kFirstSize<sk_launch> =
+    offsetof(sk_launch, reserved) + sizeof(sk_launch::reserved);
 
 /// A caller's struct, with the defaults that its init function sets.
 template <typename Struct>

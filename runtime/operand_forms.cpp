@@ -93,8 +93,8 @@ void refuse_missing(std::string_view name, const OperandContract& contract) {
     takes += fmt::format("{}{}", takes.empty() ? "" : last ? " and " : ", ", row->name);
   }
   const std::string_view pairs = is_grad_weight(contract) ? "; or pairs of x and dy" : "";
-  refuse(name, fmt::format("it was not given; a kernel of {} takes {}{}", sparsekiln::name(contract.operation),
-                           takes, pairs));
+  refuse(name, fmt::format("it was not given; a kernel of {} takes {}{}",
+                           sparsekiln::name(contract.operation), takes, pairs));
 }
 
 Activation2D check_activation(const OperandRow& row, const TensorView& view, const ImageExtents& images,
@@ -114,7 +114,7 @@ Region check_dense(const OperandRow& row, const TensorView& view, const OperandC
   const DType type = type_of(row.type, contract);
   if (view.dtype != type) refuse_type(row.name, view.dtype, type);
   check_device(row.name, view, device);
-  DenseExtents wanted = row.extents(contract);
+  DenseExtents wanted = extents_of(row.per, contract);
   bool shaped = view.rank == wanted.rank;
   if (shaped && wanted.any_rows) wanted.extents[0] = std::max<std::int64_t>(view.shape[0], 1);
   bool dense = true;
@@ -125,10 +125,11 @@ Region check_dense(const OperandRow& row, const TensorView& view, const OperandC
     elements *= wanted.extents[axis];
   }
   if (!shaped || (!dense && elements != 0))
-    refuse_strides(row.name, view,
-                   fmt::format("dense [{}]{}",
-                               fmt::join(std::span(wanted.extents).first(static_cast<std::size_t>(wanted.rank)), ", "),
-                               wanted.meaning));
+    refuse_strides(
+        row.name, view,
+        fmt::format("dense [{}]{}",
+                    fmt::join(std::span(wanted.extents).first(static_cast<std::size_t>(wanted.rank)), ", "),
+                    wanted.meaning));
   const auto element = static_cast<std::int64_t>(size_of(type));
   if (elements != 0) check_address(row.name, view.data, element);
   return {row.name, static_cast<const std::byte*>(view.data), 1, elements * element, elements * element};

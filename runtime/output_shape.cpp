@@ -29,7 +29,9 @@ Shape shape_of_matrix(const OperandRow& output, const OperandContract& contract,
 /// The convolution of the inputs that were given, where it takes several; none: it does not take those.
 std::optional<Convolution> of_images(const OperandContract& contract, First first) {
   if (!is_forward(contract))
-    refuse("dx", "this kernel takes images of several sizes, and those of dx do not follow from dy; dx= would work");
+    refuse(
+        "dx",
+        "this kernel takes images of several sizes, and those of dx do not follow from dy; dx= would work");
   const Convolution& convolution = contract.convolution;
   const auto dimensions = static_cast<std::size_t>(convolution.dimensions);
   Convolution::Extents extents{1, 1, 1};
@@ -81,7 +83,7 @@ Shape output_shape(const OperandRow& output, const OperandContract& contract, Fi
     case OperandForm::weight:
       return shape_of_weight(contract);
     case OperandForm::dense: {
-      const DenseExtents dense = output.extents(contract);
+      const DenseExtents dense = extents_of(output.per, contract);
       if (dense.any_rows) refuse(output.name, "its rows do not follow from other operands");
       return {dense.extents.begin(), dense.extents.begin() + dense.rank};
     }

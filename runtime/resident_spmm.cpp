@@ -65,7 +65,7 @@ ResidentSpmm::ResidentSpmm(const Kernel& kernel, const Problem& problem, std::sh
     const TensorView rows = view_of(place(host.bytes), host);
     if (row.form == OperandForm::activation)
       return row.features == Features::gradients ? any.of_x(rows) : any.of_y(rows);
-    return row.extents(launch).rank == 2 ? rows : view(rows.data, host.dtype, host.features);
+    return extents_of(row.per, launch).rank == 2 ? rows : view(rows.data, host.dtype, host.features);
   };
   for (int copy = 0; copy < copies; ++copy) {
     const TensorView from = any.of_x(view_of(place(inputs.x), x));

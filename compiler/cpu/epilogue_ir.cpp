@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <vector>
 
+#include <fmt/format.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/GlobalVariable.h>
+#include <sparsekiln/error.h>
 
-#include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/call.h"
+#include "compiler/cpu/epilogue_formula.h"
 #include "compiler/cpu/lattice_ir.h"
 
 namespace sparsekiln::cpu {
@@ -27,12 +29,9 @@ void EpilogueIr::begin() {
     alpha_ = scalar(offsetof(Call, alpha), "alpha");
     beta_ = scalar(offsetof(Call, beta), "beta");
   }
-  if (g_.epilogue.bias) bias_ = pointer(offsetof(Call, bias), "bias");
-  if (g_.epilogue.bias && g_.epilogue.glu) v_bias_ = pointer(offsetof(Call, v_bias), "v_bias");
+  locate(OperandForm::dense);
   if (cell_) cell_->begin();
   if (g_.edges) {
-    edge_gain_ = pointer(offsetof(Call, edge_gain), "edge_gain");
-    edge_bias_ = pointer(offsetof(Call, edge_bias), "edge_bias");
     const std::vector<std::uint32_t> numbers(g_.edges->situations.begin(), g_.edges->situations.end());
     if (g_.edges->count < std::ssize(numbers)) {
       auto* data = llvm::ConstantDataArray::get(ir_.getContext(), llvm::ArrayRef(numbers));
@@ -40,9 +39,20 @@ void EpilogueIr::begin() {
                                              llvm::GlobalValue::InternalLinkage, data, "edge_situations");
     }
   }
-  if (g_.epilogue.residual) {
-    residual_ = pointer(offsetof(Call, residual), "residual");
-    residual_stride_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, residual_stride), "residual_stride");
+  locate(OperandForm::activation);
+}
+
+void EpilogueIr::locate(OperandForm form) {
+  Computation of_epilogue;
+  of_epilogue.epilogue = g_.epilogue;
+  for (const OperandRow& row : operand_rows()) {
+    if (row.form != form || !row.argument || row.argument == Argument::x || row.computed(of_epilogue) ||
+        !row.taken(of_epilogue))
+      continue;
+    Located operand{&row, v_.argument(ir_.getPtrTy(), row.place.address, row.name.data())};
+    if (form == OperandForm::activation)
+      operand.stride = v_.argument(ir_.getInt64Ty(), row.place.stride, "stride");
+    operands_.push_back(operand);
   }
 }
 
@@ -108,43 +118,38 @@ void EpilogueIr::store(const Run& run) const {
   v_.loop("single", v_.times(vectors, side), run.count, [&](Value* i) { store_vector(run, i, 1); });
 }
 
-/// alpha · sum · edge_gain + edge_bias.
-EpilogueIr::Value* EpilogueIr::at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) const {
-  Value* offset = v_.times(v_.plus(run.edges, v_.plus(run.minor, first)), 4);
-  const auto load = [&](Value* base) { return v_.load_floats(DType::f32, v_.at(base, offset), lanes, 4); };
-  Value* scaled = g_.epilogue.scale ? ir_.CreateFMul(v_.splat(alpha_, lanes), sum) : sum;
-  return v_.multiply_add(scaled, load(edge_gain_), load(edge_bias_));
-}
-
-/// alpha · sum + bias, of W or V.
-EpilogueIr::Value* EpilogueIr::scaled(Value* sum, Value* bias, const Run& run, Value* first,
-                                      std::int32_t lanes) const {
-  if (g_.edges) return at_edge(sum, run, first, lanes);
-  Value* term = nullptr;
-  if (bias != nullptr && g_.feature_major) {
-    Value* one = v_.load_floats(g_.out_dtype, v_.at(bias, v_.times(run.major, g_.out_bytes())), 1,
-                                static_cast<unsigned>(g_.out_bytes()));
-    term = v_.splat(ir_.CreateExtractElement(one, std::uint64_t{0}), lanes);
-  } else if (bias != nullptr) {
-    Value* feature = v_.plus(run.minor, first);
-    term = v_.load_floats(g_.out_dtype, v_.at(bias, v_.times(feature, g_.out_bytes())), lanes,
-                          static_cast<unsigned>(g_.out_bytes()));
+EpilogueIr::Value* EpilogueIr::operand(const OperandRow& row, const Run& run, Value* first,
+                                       std::int32_t lanes) const {
+  const auto found = std::find_if(operands_.begin(), operands_.end(),
+                                  [&](const Located& located) { return located.row == &row; });
+  if (found == operands_.end())
+    throw Error(ErrorKind::internal, fmt::format("an epilogue without its operand {}", row.name));
+  if (row.form == OperandForm::activation) {
+    const DType type = g_.residual_dtype;
+    Value* from =
+        element(type, found->address, found->stride, run.major, v_.plus(run.minor, first), run.image);
+    return v_.load_floats(type, from, lanes, align_of(type, lanes));
   }
-  if (!g_.epilogue.scale) return term == nullptr ? sum : ir_.CreateFAdd(sum, term);
-  Value* alpha = v_.splat(alpha_, lanes);
-  return term == nullptr ? ir_.CreateFMul(alpha, sum) : v_.multiply_add(alpha, sum, term);
+  const DType type = row.type == OperandType::result ? g_.out_dtype : DType::f32;
+  const auto bytes = static_cast<std::int64_t>(size_of(type));
+  const auto align = static_cast<unsigned>(bytes);
+  if (row.per == Per::situation) {
+    Value* offset = v_.times(v_.plus(run.edges, v_.plus(run.minor, first)), bytes);
+    return v_.load_floats(type, v_.at(found->address, offset), lanes, align);
+  }
+  if (row.per != Per::feature)
+    throw Error(ErrorKind::internal, fmt::format("operand {}, which is not by features", row.name));
+  if (!g_.feature_major)
+    return v_.load_floats(type, v_.at(found->address, v_.times(v_.plus(run.minor, first), bytes)), lanes,
+                          align);
+  Value* one = v_.load_floats(type, v_.at(found->address, v_.times(run.major, bytes)), 1, align);
+  return v_.splat(ir_.CreateExtractElement(one, std::uint64_t{0}), lanes);
 }
 
 EpilogueIr::Value* EpilogueIr::sums(const Run& run, Value* first, std::int32_t lanes,
                                     std::int64_t weight) const {
   return v_.load(v_.floats(lanes), v_.at(v_.at(run.sums, v_.times(first, 4)), weight * run.v_bytes),
                  lanes == 1 || run.image != nullptr ? 4U : 16U);
-}
-
-EpilogueIr::Value* EpilogueIr::residual(const Run& run, Value* first, std::int32_t lanes) const {
-  const DType type = g_.residual_dtype;
-  Value* from = element(type, residual_, residual_stride_, run.major, v_.plus(run.minor, first), run.image);
-  return v_.load_floats(type, from, lanes, align_of(type, lanes));
 }
 
 void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) const {
@@ -159,25 +164,21 @@ void EpilogueIr::store_cells(const Run& run, Value* first, std::int32_t lanes) c
   const auto sum = [&](std::int64_t weight) { return sums(run, first, lanes, weight); };
   if (g_.cell->forward) return cell_->forward({sum(0), sum(1), sum(2), sum(3)}, run.major, minor, y, access);
   Value* dh = sum(0);
-  if (g_.epilogue.residual) dh = ir_.CreateFAdd(dh, residual(run, first, lanes));
+  if (g_.epilogue.residual) dh = ir_.CreateFAdd(dh, operand(operand_row("residual"), run, first, lanes));
   cell_->backward(dh, run.major, minor, y, y_stride_, access);
 }
 
 void EpilogueIr::store_vector(const Run& run, Value* first, std::int32_t lanes) const {
   if (cell_) return store_cells(run, first, lanes);
   Value* y = v_.at(run.y, v_.times(first, g_.out_bytes()));
-  Value* result =
-      activate(v_, g_.epilogue.activation, scaled(sums(run, first, lanes, 0), bias_, run, first, lanes));
-  if (g_.epilogue.glu)
-    result = ir_.CreateFMul(result, scaled(sums(run, first, lanes, 1), v_bias_, run, first, lanes));
-  if (g_.epilogue.residual) result = ir_.CreateFAdd(result, residual(run, first, lanes));
-  if (g_.epilogue.scale) {
-    Value* reads = ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
-    result = v_.choose("old_y", reads, result, [&] {
-      Value* before = v_.load_floats(g_.out_dtype, y, lanes, align_of(g_.out_dtype, lanes));
-      return v_.multiply_add(v_.splat(beta_, lanes), before, result);
-    });
-  }
+  Value* result = finished(
+      v_, g_.epilogue,
+      {.sum = [&](std::int64_t weight) { return sums(run, first, lanes, weight); },
+       .operand = [&](const OperandRow& row) { return operand(row, run, first, lanes); },
+       .alpha = [&] { return v_.splat(alpha_, lanes); },
+       .beta = [&] { return v_.splat(beta_, lanes); },
+       .reads_y = [&] { return ir_.CreateFCmpUNE(beta_, llvm::ConstantFP::get(ir_.getFloatTy(), 0)); },
+       .y = [&] { return v_.load_floats(g_.out_dtype, y, lanes, align_of(g_.out_dtype, lanes)); }});
   v_.store(v_.rounded_to(g_.out_dtype, result), y, align_of(g_.out_dtype, lanes));
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "compiler/cpu/cell_ir.h"
 #include "compiler/cpu/passes.h"
 #include "compiler/cpu/vector_ir.h"
+#include "compiler/operand_table.h"
 
 namespace sparsekiln::cpu {
 
@@ -53,10 +56,10 @@ class EpilogueIr {
   void store_cells(const Run& run, Value* first, std::int32_t lanes) const;
   /// The sums of a weight, of so many lanes from `first` on.
   [[nodiscard]] Value* sums(const Run& run, Value* first, std::int32_t lanes, std::int64_t weight) const;
-  [[nodiscard]] Value* residual(const Run& run, Value* first, std::int32_t lanes) const;
-  [[nodiscard]] Value* scaled(Value* sum, Value* bias, const Run& run, Value* first,
-                              std::int32_t lanes) const;
-  [[nodiscard]] Value* at_edge(Value* sum, const Run& run, Value* first, std::int32_t lanes) const;
+  /// What it has for so many outputs from `first` on.
+  [[nodiscard]] Value* operand(const OperandRow& row, const Run& run, Value* first, std::int32_t lanes) const;
+  /// Reads where the operands of a form are that the epilogue takes.
+  void locate(OperandForm form);
   /// The address of base[major][minor], or where `image` is not null base[image][major][minor]; `stride` is
   /// that of the first index.
   [[nodiscard]] Value* element(DType type, Value* base, Value* stride, Value* major, Value* minor,
@@ -72,12 +75,12 @@ class EpilogueIr {
   Value* y_stride_ = nullptr;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
-  Value* bias_ = nullptr;
-  Value* v_bias_ = nullptr;
-  Value* residual_ = nullptr;
-  Value* residual_stride_ = nullptr;
-  Value* edge_gain_ = nullptr;
-  Value* edge_bias_ = nullptr;
+  struct Located {
+    const OperandRow* row;
+    Value* address;
+    Value* stride = nullptr;  ///< of an activation
+  };
+  std::vector<Located> operands_;
   Value* situations_ = nullptr;  ///< a table by runs; null: a situation has the number of its runs
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -14,6 +14,7 @@
 
 #include "compiler/cpu/activation_ir.h"
 #include "compiler/cpu/cell_ir.h"
+#include "compiler/cpu/epilogue_formula.h"
 #include "compiler/cpu/lattice_ir.h"
 #include "compiler/cpu/plain_ir.h"
 #include "compiler/cpu/product_data.h"
@@ -72,14 +73,6 @@ class PlainSpmm {
     if (!row.taken(problem_)) return {};
     return matrix(row.place.address, row.place.stride, row.name.data());
   }
-  /// The taken ones of these operands.
-  [[nodiscard]] Values of_each_weight(std::initializer_list<std::string_view> names) {
-    Values pointers;
-    for (const std::string_view name : names)
-      if (const OperandRow& row = operand_row(name); row.taken(problem_))
-        pointers.push_back(pointer(row.place.address, row.name.data()));
-    return pointers;
-  }
   /// Where an element lies.
   [[nodiscard]] Value* place(const Matrix& matrix, Value* batch_row, Value* feature) {
     Value* major = problem_.feature_major() ? feature : batch_row;
@@ -98,14 +91,14 @@ class PlainSpmm {
     weights_ = locate_weights(v_, problem_.weights());
     if (cell_) cell_->begin();
     z_ = activation("z");
-    gates_ = of_each_weight({"gates"});
-    biases_ = of_each_weight({"bias", "v_bias"});
+    for (const OperandRow& row : operand_rows())
+      if (row.form == OperandForm::dense && row.argument && row.taken(problem_))
+        pointers_.emplace(row.name, pointer(row.place.address, row.name.data()));
     residual_ = activation("residual");
     if (problem_.epilogue.scale) {
       alpha_ = p_.alpha();
       beta_ = p_.beta();
     }
-    row_scales_ = of_each_weight({"row_scale", "v_row_scale"});
     Value* tile = v_.batch_tile;
     Value* rows = nullptr;
     if (const Correlation* const lattice = problem_.correlation.get(); lattice != nullptr) {
@@ -141,7 +134,7 @@ class PlainSpmm {
       if (!problem_.gates) return add_block(step, block, nullptr);
       Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
                                               : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
-      Value* gate = p_.load_sums(gates_.front(), number);
+      Value* gate = p_.load_sums(pointers_.at("gates"), number);
       v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
     });
     store_row(row);
@@ -272,17 +265,13 @@ class PlainSpmm {
     });
   }
 
-  /// alpha · row_scale · sum + bias, of W or V.
-  [[nodiscard]] Value* scaled(Value* sum, std::size_t weight, Value* feature) {
-    Value* bias = problem_.epilogue.bias ? p_.load_output(biases_[weight], feature) : nullptr;
-    Value* factor = alpha_;
-    if (!row_scales_.empty()) {
-      Value* scale =
-          p_.load_element(DType::f32, row_scales_[weight], v_.quotient(feature, problem_.block.out));
-      factor = factor == nullptr ? scale : ir_.CreateFMul(factor, scale);
-    }
-    if (factor == nullptr) return bias == nullptr ? sum : ir_.CreateFAdd(sum, bias);
-    return bias == nullptr ? ir_.CreateFMul(factor, sum) : v_.multiply_add(factor, sum, bias);
+  /// One output's element of what an epilogue takes.
+  [[nodiscard]] Value* operand(const OperandRow& row, Value* batch_row, Value* feature) {
+    if (row.form == OperandForm::activation)
+      return p_.load_output(residual_.base, place(residual_, batch_row, feature));
+    const bool by_rows = row.per == Per::block_row;
+    return p_.load_element(type_of(row.type, problem_), pointers_.at(row.name),
+                           by_rows ? v_.quotient(feature, problem_.block.out) : feature);
   }
 
   /// The cell of an LSTM; its four sums are those of the weights.
@@ -309,18 +298,28 @@ class PlainSpmm {
 
   void store_output(Value* sum, Value* batch_row, Value* feature) {
     if (cell_) return store_cell(sum, batch_row, feature);
-    const auto sum_of = [&](Value* place) { return p_.as_computed(p_.load_sums(sums_, place)); };
-    Value* result = activate(v_, problem_.epilogue.activation, scaled(sum_of(sum), 0, feature));
-    if (problem_.epilogue.glu) {
-      Value* of_v = sum_of(v_.plus(sum, v_.constant(block_sums())));
-      result = ir_.CreateFMul(result, scaled(of_v, 1, feature));
-    }
-    if (residual_.base != nullptr)
-      result = ir_.CreateFAdd(result, p_.load_output(residual_.base, place(residual_, batch_row, feature)));
-    Value* y = place(y_, batch_row, feature);
-    if (beta_ != nullptr)
-      result = v_.choose("old_y", p_.is_not_zero(beta_), result,
-                         [&] { return v_.multiply_add(beta_, p_.load_output(y_.base, y), result); });
+    Value* y = nullptr;
+    const auto at_y = [&] {
+      if (y == nullptr) y = place(y_, batch_row, feature);
+      return y;
+    };
+    Value* result =
+        finished(v_, problem_.epilogue,
+                 {.sum =
+                      [&](std::int64_t weight) {
+                        Value* at = weight == 0 ? sum : v_.plus(sum, v_.constant(weight * block_sums()));
+                        return p_.as_computed(p_.load_sums(sums_, at));
+                      },
+                  .operand = [&](const OperandRow& row) { return operand(row, batch_row, feature); },
+                  .alpha = [&] { return alpha_; },
+                  .beta = [&] { return beta_; },
+                  .reads_y =
+                      [&] {
+                        at_y();
+                        return p_.is_not_zero(beta_);
+                      },
+                  .y = [&] { return p_.load_output(y_.base, at_y()); }});
+    at_y();
     p_.store_output(result, y_.base, y);
   }
 
@@ -344,10 +343,8 @@ class PlainSpmm {
   Matrix z_;
   Matrix residual_;
   Values weights_;
-  Values biases_;
-  Values row_scales_;
+  std::map<std::string_view, Value*> pointers_;  ///< of dense operands, by their names
   std::optional<CellIr> cell_;
-  Values gates_;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
   Value* image_ = nullptr;            ///< of a convolution's tile

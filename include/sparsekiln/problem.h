@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -126,6 +127,23 @@ struct Epilogue {
   bool row_scale = false;
   friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
+/// A part of an epilogue, by the word that names it.
+struct EpiloguePart {
+  std::string_view name;
+  bool Epilogue::* part;
+};
+/// All but the activation, in the order of the formula. An activation stands before glu.
+inline constexpr std::array kEpilogueParts{EpiloguePart{"scale", &Epilogue::scale},
+                                           EpiloguePart{"row_scale", &Epilogue::row_scale},
+                                           EpiloguePart{"bias", &Epilogue::bias},
+                                           EpiloguePart{"edge_bias", &Epilogue::edge_bias},
+                                           EpiloguePart{"layer_norm", &Epilogue::layer_norm},
+                                           EpiloguePart{"multiply", &Epilogue::multiply},
+                                           EpiloguePart{"add", &Epilogue::add},
+                                           EpiloguePart{"glu", &Epilogue::glu},
+                                           EpiloguePart{"lstm", &Epilogue::lstm},
+                                           EpiloguePart{"keep", &Epilogue::keep},
+                                           EpiloguePart{"residual", &Epilogue::residual}};
 /// "none", or the parts in the order of the formula joined by "+": "scale+bias+silu+glu+residual",
 /// "lstm+keep", "layer_norm+multiply+add+relu". An edge bias stands where the bias does.
 [[nodiscard]] std::string to_string(const Epilogue& epilogue);

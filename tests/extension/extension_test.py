@@ -1,8 +1,7 @@
-"""What it takes to add a family of kernels and an element type: toy_family.patch and toy_element_type.patch.
+"""What it takes to add a family of kernels, an element type and an operand: the patches beside this file.
 
-Each touches at most four files that are not templates, tests or documents. With SPARSEKILN_TEST_FULL=1 both are applied
-to a copy of the tree, which is built, and what they add is used: by the command, the store, packs, the tuner, the report
-and Python.
+Each touches few files that are not templates, tests or documents. With SPARSEKILN_TEST_FULL=1 all are applied to a copy of
+the tree, which is built, and what they add is used: by the command, the store, packs, the tuner, the report, C and Python.
 """
 
 import json
@@ -21,8 +20,8 @@ _ROOT = _HERE.parent.parent
 sys.path.insert(0, str(_ROOT / "tests/cli"))
 from command import CommandTest  # noqa: E402
 
-_PATCHES = [_HERE / "toy_family.patch", _HERE / "toy_element_type.patch"]
-_MOST_FILES = 4
+# And how many files each may touch.
+_PATCHES = {_HERE / "toy_family.patch": 4, _HERE / "toy_element_type.patch": 4, _HERE / "toy_operand.patch": 5}
 _NOT_COUNTED = ("templates/", "tests/", "docs/")
 _FULL = os.environ.get("SPARSEKILN_TEST_FULL") == "1"
 # What the copy takes over from the build under test, besides what makes it quick to build.
@@ -32,16 +31,16 @@ _PYTHON = os.environ.get("SPARSEKILN_PYTHON", "")
 
 
 class PatchTest(unittest.TestCase):
-    def test_both_patches_apply_to_the_tree(self):
+    def test_all_patches_apply_to_the_tree(self):
         done = subprocess.run(["git", "apply", "--check", *_PATCHES], cwd=_ROOT, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, f"{done.stderr}\nARCHITECTURE.md says how to write a patch again")
 
-    def test_each_touches_at_most_four_files_besides_templates_tests_and_documents(self):
-        for patch in _PATCHES:
+    def test_each_touches_few_files_besides_templates_tests_and_documents(self):
+        for patch, most in _PATCHES.items():
             with self.subTest(patch.name):
                 files = set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(), re.M))
                 counted = {file for file in files if not file.startswith(_NOT_COUNTED)}
-                self.assertLessEqual(len(counted), _MOST_FILES, counted)
+                self.assertLessEqual(len(counted), most, counted)
                 self.assertGreater(len(counted), 0)
 
 
@@ -298,6 +297,64 @@ class ElementTypeTest(ExtendedTest):
             y = kernel(x, w)
             as_float32 = sk.compile(layout, 16, 9, "f32", target="cpu")(x.float(), w.float())
             torch.testing.assert_close(y, as_float32)
+            """
+        )
+
+
+class OperandTest(ExtendedTest):
+    """A second bias, which is added after the activation."""
+
+    REQUEST = ("--block", 16, "--batch", 9, "--epilogue", "bias+relu+shift")
+
+    def test_compile_makes_a_kernel_with_it_and_finds_it_in_the_store(self):
+        made = self.compile_twice(*self.REQUEST, "--target", "cpu")
+        self.assertEqual(made["epilogue"], "bias+relu+shift")
+
+    def test_its_results_are_right_on_the_cpu_and_on_emulated_devices(self):
+        for target, *options in (
+            ("cpu",), ("cpu", "--dtype", "f64"), ("cpu", "--dtype", "i8", "--out-dtype", "f32"), ("cpu", "--activation-order", "feature-major"),
+            ("cpu", "--in-features", 77, "--out-features", 61), ("cpu", "--attached"), ("emulated:sm_80", "--dtype", "bf16"),
+            ("emulated:sm_80",), ("emulated:sm_80", "--dtype", "f16", "--out-features", 61),
+        ):  # fmt: skip
+            for epilogue in ("shift", "bias+relu+shift", "scale+bias+silu+glu+shift+residual"):
+                with self.subTest(target=target, options=options, epilogue=epilogue):
+                    run = self.answer("run", "L.npy", *self.REQUEST[:4], "--epilogue", epilogue, *options, "--target", target, "--check")
+                    self.assertEqual((run["exact"]["ok"], run["random"]["ok"]), (True, True), run)
+
+    def test_a_gradient_refuses_it(self):
+        request = ["compile", "L.npy", *self.REQUEST, "--op", "grad_input", "--target", "cpu"]
+        self.assert_refused(2, request, ["a gradient's is scale or none"])
+
+    def test_a_pack_serves_it(self):
+        self.assertEqual(self.serve_from_pack("x86-64-v3:2", *self.REQUEST)["epilogue"], "bias+relu+shift")
+
+    def test_the_tuner_measures_it_and_the_report_shows_what_it_found(self):
+        (tuned,) = self.answer("tune", "L.npy", *self.REQUEST, "--target", "cpu", "--budget", "1s")["problems"]
+        self.assertEqual(tuned["candidates"]["failed"], 0)
+        (reported,) = self.answer("report")["problems"]
+        self.assertEqual(reported["problem"]["epilogue"], "bias+relu+shift")
+
+    def test_python_and_with_it_the_c_interface_take_it_by_its_name(self):
+        self.run_python(
+            """
+            import numpy as np
+            import sparsekiln as sk
+
+            layout = sk.patterns.random(4, 5, 0.5, seed=1)
+            kernel = sk.compile(layout, 16, 9, epilogue="relu+shift", target="cpu")
+            draw = np.random.default_rng(1).standard_normal
+            x, w, shift = (draw(shape).astype("f4") for shape in ((9, 80), (layout.blocks, 16, 16), 64))
+            dense = np.zeros((4, 5, 16, 16), "f4")
+            dense[np.asarray(layout.mask(), bool)] = w
+            expected = np.maximum(x @ dense.transpose(0, 2, 1, 3).reshape(64, 80).T, 0) + shift
+            np.testing.assert_allclose(kernel(x, w, shift=shift), expected, rtol=1e-5, atol=1e-5)
+            for wrong, message in (({}, "shift: it was not given"), ({"shift": shift[1:]}, "dense .64.")):
+                try:
+                    kernel(x, w, **wrong)
+                except sk.InvalidArgument as error:
+                    assert __import__("re").search(message, str(error)), error
+                else:
+                    raise AssertionError(wrong)
             """
         )
 
