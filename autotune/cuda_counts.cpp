@@ -12,6 +12,7 @@
 
 #include "autotune/quotient_up.h"
 #include "compiler/even_shares.h"
+#include "compiler/row_group_shares.h"
 
 namespace sparsekiln::cuda {
 namespace {
@@ -56,49 +57,49 @@ std::int64_t cost_of(std::span<const std::int32_t> begins, std::int32_t row) {
   return std::max<std::int64_t>(length(begins, row), 1);
 }
 
-/// Steps of the clusters of a schedule, from afar.
+/// Steps of the row groups of a schedule, from afar.
 struct Steps {
-  double clusters = 0;
+  double row_groups = 0;
   double steps = 0;      ///< of all
-  double deviation = 0;  ///< of the steps of a cluster
+  double deviation = 0;  ///< of the steps of a row group
   double longest = 0;
-  double empty = 0;  ///< clusters without steps, each of which costs one
+  double empty = 0;  ///< row groups without steps, each of which costs one
   [[nodiscard]] double cost() const { return steps + empty; }
 };
 
-/// How `share` in compiler/schedule.cpp would deal out clusters.
+/// How share_row_groups (compiler/row_group_shares.h) would deal out row groups.
 struct Shares {
   std::int64_t workers = 1;
   double largest = 1;
-  double splits = 0;    ///< boundaries between workers that lie within clusters
-  double clusters = 0;  ///< that are split
+  double splits = 0;      ///< boundaries between workers that lie within row groups
+  double row_groups = 0;  ///< that are split
 };
 
 /// Workers that have something to do.
 std::int64_t useful_workers(const Steps& steps, std::int64_t workers) {
   const auto worth = static_cast<std::int64_t>(steps.cost()) / kStepsWorthSplitting;
-  return std::min(workers, std::max(rounded(steps.clusters), worth));
+  return std::min(workers, std::max(rounded(steps.row_groups), worth));
 }
 
-/// The largest share of clusters that are not known one by one, longest first. Where all workers have as
+/// The largest share of row groups that are not known one by one, longest first. Where all workers have as
 /// many, long ones are paired with short ones; else one more, as short as they come, remains. A CTA that has
 /// most in every other one of `rounds` has the least share in the others, which is below the mean by as much,
-/// unless more than half of the workers have one cluster more.
+/// unless more than half of the workers have one row group more.
 double expected_longest_first(const Steps& steps, double workers, std::int64_t rounds) {
   const double mean = steps.cost() / workers;
-  const double of_cluster = steps.cost() / steps.clusters;
-  const double clusters = std::ceil(steps.clusters / workers);
-  const double fewer = clusters * workers - steps.clusters;  // workers with one cluster less
-  const double spread = std::min(steps.deviation, of_cluster);
+  const double of_row_group = steps.cost() / steps.row_groups;
+  const double row_groups = std::ceil(steps.row_groups / workers);
+  const double fewer = row_groups * workers - steps.row_groups;  // workers with one row group less
+  const double spread = std::min(steps.deviation, of_row_group);
   const double excess =
-      fewer == 0 ? steps.deviation / (2 * clusters) : clusters * of_cluster - mean - 2 * spread;
+      fewer == 0 ? steps.deviation / (2 * row_groups) : row_groups * of_row_group - mean - 2 * spread;
   const double most = std::max(steps.longest, mean + std::max(excess, 0.0));
   const double least = fewer == 0 || 2 * fewer >= workers ? 2 * mean - most : most;
   const double share_of_most = static_cast<double>((rounds + 1) / 2) / static_cast<double>(rounds);
   return std::max(share_of_most * most + (1 - share_of_most) * least, mean) / mean;
 }
 
-/// `rows`: null where these are not the clusters, or are not known. `saves`: Config::split_saves.
+/// `rows`: null where these are not the row groups, or are not known. `saves`: Config::split_saves.
 Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std::int64_t saves,
                  std::int64_t rounds) {
   Shares shares;
@@ -111,37 +112,37 @@ Shares shares_of(const Steps& steps, RowShares* rows, std::int64_t workers, std:
                                    : rows->largest(shares.workers, rounds, most);
   if (shares.largest <= most) return shares;
   shares.largest = std::ceil(mean) / mean;
-  // A boundary falls between two clusters as often as one step in so many is a cluster's first.
-  shares.splits = (of_workers - 1) * (1 - steps.clusters / steps.cost());
-  shares.clusters = std::min(shares.splits, steps.clusters);
+  // A boundary falls between two row groups as often as one step in so many is a row group's first.
+  shares.splits = (of_workers - 1) * (1 - steps.row_groups / steps.cost());
+  shares.row_groups = std::min(shares.splits, steps.row_groups);
   return shares;
 }
 
-/// The share of all columns that any row of a cluster needs, where the columns of its `size` rows are drawn
-/// at random. Clustering does better where rows are alike.
+/// The share of all columns that any row of a row group needs, where the columns of its `size` rows are drawn
+/// at random. The search does better where rows are alike.
 double united(double density, std::int32_t size) { return 1 - std::pow(1 - density, size); }
 
 Steps expected_steps(const Layout& layout, const Config& config) {
   const LayoutStatistics& statistics = layout.statistics();
   Steps steps;
   steps.steps = static_cast<double>(statistics.blocks);
-  steps.clusters = layout.rows();
+  steps.row_groups = layout.rows();
   steps.deviation = statistics.row_deviation;
   steps.longest = statistics.longest_row;
   steps.empty = statistics.empty_rows;
   const std::int32_t size = config.rows * config.merge;
   if (size == 1 || layout.rows() == 0) return steps;
-  steps.clusters = static_cast<double>(quotient_up(layout.rows(), size));
+  steps.row_groups = static_cast<double>(quotient_up(layout.rows(), size));
   const double one = steps.steps;
   // A step is a column of one output tile.
   const double tiles = static_cast<double>(quotient_up(layout.rows(), config.merge));
   steps.steps = std::min(one, tiles * layout.cols() * united(statistics.density, config.merge));
   const double growth = one == 0 ? 1 : steps.steps / one * size;
   steps.deviation *= growth / std::sqrt(static_cast<double>(size));
-  // The fullest rows are seldom in one cluster.
-  const double most = steps.steps / steps.clusters + 2.5 * steps.deviation;
+  // The fullest rows are seldom in one row group.
+  const double most = steps.steps / steps.row_groups + 2.5 * steps.deviation;
   steps.longest = std::min({steps.longest * growth, most, static_cast<double>(layout.cols()) * config.rows});
-  steps.empty = steps.clusters * std::pow(steps.empty / layout.rows(), size);
+  steps.empty = steps.row_groups * std::pow(steps.empty / layout.rows(), size);
   return steps;
 }
 
@@ -151,7 +152,7 @@ double expected_loads(const Layout& layout, const Config& config, const Steps& s
   const std::int32_t alone = chunk.of_tiles ? chunk.columns : 1;
   const double lines = static_cast<double>(quotient_up(layout.cols(), chunk.columns)) *
                        united(layout.statistics().density, config.rows * config.merge * alone);
-  return std::min(steps.steps, steps.clusters * lines);
+  return std::min(steps.steps, steps.row_groups * lines);
 }
 
 }  // namespace
@@ -243,7 +244,7 @@ const RowShares::Parts& RowShares::split(std::int64_t workers, ChunkShape chunk)
 
 const RowShares::Listed& RowShares::listed(const Spmm& problem, const Config& config) {
   const std::array key{config.rows, config.merge, config.cluster_rows,
-                       std::int32_t{searches_clusters(config)}};
+                       std::int32_t{searches_row_groups(config)}};
   if (const auto found = lists_.find(key); found != lists_.end()) return found->second;
   StepLists lists = list_steps(problem, config);
   Listed listed{std::move(lists.begins), {}, {}, {}, figures(lists.steps, config.merge, config.cluster_rows)};
@@ -268,32 +269,32 @@ const Counts& RowShares::scheduled(const Spmm& problem, const Target& target, co
                        chunk.weights,
                        chunk.shares,
                        chunk.columns,
-                       std::int32_t{searches_clusters(config)},
+                       std::int32_t{searches_row_groups(config)},
                        static_cast<std::int32_t>(rounds)};
   if (const auto found = schedules_.find(key); found != schedules_.end()) return found->second;
-  const Listed& of_clusters = listed(problem, config);
-  const Schedule shared = share_out(of_clusters.begins, problem, target, config, n, rounds);
+  const Listed& of_row_groups = listed(problem, config);
+  const Schedule shared = share_out(of_row_groups.begins, problem, target, config, n, rounds);
   ChunkShape of_one_column = chunk;  // it has no steps, whose loads are counted below
   of_one_column.columns = 1;
   Counts counts = counts_of(shared, of_one_column, rounds);
-  counts.without_blocks = chunks_of(of_clusters.figures.without_blocks, chunk);
+  counts.without_blocks = chunks_of(of_row_groups.figures.without_blocks, chunk);
   // A part that begins amid the steps of a column loads x again.
   std::int64_t again = 0;
   std::int64_t again_for_team = 0;
   for (const Item& item : shared.items) {
     const auto step = static_cast<std::size_t>(item.first_step);
-    if (item.steps == 0 || (of_clusters.flags[step] & kSameInput) == 0) continue;
-    if ((of_clusters.flags[step] & kAlone) == 0)
+    if (item.steps == 0 || (of_row_groups.flags[step] & kSameInput) == 0) continue;
+    if ((of_row_groups.flags[step] & kAlone) == 0)
       ++again_for_team;
     else
-      again += of_clusters.present[step];
+      again += of_row_groups.present[step];
   }
   again_for_team /= config.cluster_rows;
-  counts.loads = of_clusters.figures.loads + again + again_for_team;
-  counts.team_loads = of_clusters.figures.team_loads + again_for_team;
+  counts.loads = of_row_groups.figures.loads + again + again_for_team;
+  counts.team_loads = of_row_groups.figures.team_loads + again_for_team;
   if (chunk.columns > 1)
     counts.loads = counts.team_loads = loads_of(shared.items, chunk.columns, [&](std::int32_t step) {
-      return of_clusters.inputs[static_cast<std::size_t>(step)];
+      return of_row_groups.inputs[static_cast<std::size_t>(step)];
     });
   return schedules_.emplace(key, counts).first->second;
 }
@@ -305,7 +306,7 @@ Counts counts_of(const Schedule& schedule, ChunkShape chunk, std::int64_t rounds
   counts.items = static_cast<std::int64_t>(schedule.items.size());
   counts.partials = schedule.partials;
   counts.counters = schedule.counters;
-  counts.clusters = counts.items - counts.partials + counts.counters;
+  counts.row_groups = counts.items - counts.partials + counts.counters;
   counts.loads =
       chunk.columns == 1 ? found.loads : loads_of(schedule.items, chunk.columns, [&](std::int32_t step) {
         return schedule.steps[static_cast<std::size_t>(step)].input();
@@ -330,12 +331,12 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
                                   balanced_rounds(problem, config, n));
   Counts counts;
   counts.workers = shares.workers;
-  counts.clusters = rounded(steps.clusters);
+  counts.row_groups = rounded(steps.row_groups);
   counts.loads = counts.team_loads = rounded(expected_loads(layout, config, steps, chunk));
   counts.largest = shares.largest;
   if (!known) {
-    counts.items = counts.clusters + rounded(shares.splits);
-    counts.counters = rounded(shares.clusters);
+    counts.items = counts.row_groups + rounded(shares.splits);
+    counts.counters = rounded(shares.row_groups);
     counts.partials = counts.counters + rounded(shares.splits);
     counts.chunks =
         rounded(expected_chunks(steps.steps, static_cast<double>(counts.items) - steps.empty, chunk));
@@ -345,7 +346,7 @@ Counts expected_counts(const Spmm& problem, const Target& target, const Config& 
   counts.chunks = parts.chunks;
   counts.partials = parts.partials;
   counts.items = parts.wholes + parts.partials;
-  counts.counters = counts.clusters - parts.wholes;
+  counts.counters = counts.row_groups - parts.wholes;
   return counts;
 }
 

@@ -22,13 +22,13 @@ namespace sparsekiln::cuda {
 struct Counts {
   std::int64_t workers = 1;
   std::int64_t items = 0;
-  std::int64_t clusters = 0;        ///< items that reach y: of the parts of a split cluster, one does
+  std::int64_t row_groups = 0;      ///< items that reach y: of the parts of a split row group, one does
   std::int64_t chunks = 0;          ///< stages' contents, as the kernel's tables count them
   std::int64_t without_blocks = 0;  ///< chunks that only keep pace with those of a team's other worker
   std::int64_t loads = 0;       ///< tiles of x, of ChunkShape::columns blocks' inputs each, once for a team
   std::int64_t team_loads = 0;  ///< of these, those that all workers of a team get
-  std::int64_t partials = 0;    ///< parts of split clusters
-  std::int64_t counters = 0;    ///< split clusters
+  std::int64_t partials = 0;    ///< parts of split row groups
+  std::int64_t counters = 0;    ///< split row groups
   double largest = 1;           ///< steps of the CTA that has most after all rounds, of the mean
 };
 /// For a batch that is computed in so many rounds of batch tiles.
@@ -73,7 +73,7 @@ class RowShares {
     std::optional<std::vector<std::int64_t>> contiguous;
     std::optional<std::vector<std::int64_t>> any;
   };
-  /// Clusters before they are shared out.
+  /// Row groups before they are shared out.
   struct Listed {
     std::vector<std::int32_t> begins;  ///< as StepLists has it
     std::vector<std::int32_t> inputs;  ///< of each step, its block column

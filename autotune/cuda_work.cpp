@@ -7,6 +7,7 @@
 #include "autotune/quotient_up.h"
 #include "compiler/activation.h"
 #include "compiler/cuda/batch_slices.h"
+#include "compiler/cuda/direct_shape.h"
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/normalise.h"
 #include "compiler/edge_runs.h"
@@ -38,7 +39,7 @@ std::int64_t table_reads(const Config& config, const LoopCosts& costs, const Cou
   const std::int64_t merged = warps * 4 * (config.merge - 1) * counts.chunks * costs.shape.blocks;
   const std::int64_t splits =
       counts.partials == 0 ? 0 : 4 * counts.items + 8 * (counts.partials + counts.counters);
-  const std::int64_t rows = 4 * config.rows * config.merge * counts.clusters;
+  const std::int64_t rows = 4 * config.rows * config.merge * counts.row_groups;
   return 8 * costs.shape.blocks * steps + merged +
          warps * (4 * (counts.items + counts.workers) + splits + rows + 16 * counts.workers);
 }
@@ -145,7 +146,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t part =
       std::int64_t{4} * config.rows * problem.weights() * config.merge * problem.block.out * config.tile_n;
   // Panels have all rows of a tile.
-  const std::int64_t loaded_rows = config.panels != 0 ? tiles * config.tile_n : rows;
+  const std::int64_t loaded_rows = has_panels(config) ? tiles * config.tile_n : rows;
   const auto bytes_of_x = [&](std::int64_t loads) {
     const std::int64_t loaded = costs.loaded_of_one == 0
                                     ? loads * costs.shape.columns * loaded_rows
@@ -187,7 +188,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.piece_bytes = costs.copies_lines ? 0 : problem.block.in * element;
-  if (config.panels != 0) work.piece_bytes *= config.tile_n;
+  if (has_panels(config)) work.piece_bytes *= config.tile_n;
   work.again_in_rounds = {quotient_up(tiles, at_once) * weight, weight, weight};
   work.partial_bytes = tiles * counts.partials * 2 * part;
   work.items = tiles * counts.items;
@@ -204,8 +205,8 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.instructions = std::llround(
       count(computed) * (count(counts.workers) * costs.begin + count(counts.chunks) * costs.chunk +
                          count(loads) * costs.load + count(counts.items) * costs.item +
-                         count(counts.clusters) * costs.store + count(counts.partials) * costs.part) +
-      count(quotient_up(rows, 8)) * count(counts.clusters) * costs.entries);
+                         count(counts.row_groups) * costs.store + count(counts.partials) * costs.part) +
+      count(quotient_up(rows, 8)) * count(counts.row_groups) * costs.entries);
   work.chunks = computed * counts.chunks;
   work.ctas = counts.workers * std::max<std::int64_t>(computed, 1);
   // Where tiles come in rounds, a CTA has one of each; of the last round some have none.
@@ -215,7 +216,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   work.longest_chunks =
       count(costs.shape.of_tiles ? computed * loads : work.chunks) / count(work.ctas) * work.largest;
   add(work, transpositions_of(problem, n));
-  if (config.panels != 0) add_panels(work, problem, config, n);
+  if (has_panels(config)) add_panels(work, problem, config, n);
   add_normalisation(work, problem, config, costs.threads, counts.workers, n);
   return work;
 }

@@ -21,10 +21,11 @@ double distance(const Config& a, const Config& b) {
   if (a.operand_a != b.operand_a) sum += kAnotherKernel;
   if (a.packed != b.packed) sum += kAnotherKernel;
   if (a.table != b.table) sum += kAnotherTable;
-  for (const auto field : {&Config::tile_n, &Config::tile_out, &Config::stages, &Config::warps,
-                           &Config::split, &Config::rows, &Config::merge, &Config::split_saves,
-                           &Config::in_flight, &Config::cluster, &Config::cluster_rows, &Config::panels})
+  for (const auto field :
+       {&Config::tile_n, &Config::tile_out, &Config::stages, &Config::warps, &Config::split, &Config::rows,
+        &Config::merge, &Config::split_saves, &Config::in_flight, &Config::cluster, &Config::cluster_rows})
     sum += ratio(a.*field, b.*field);
+  for (std::size_t i = 0; i < kMostKnobs; ++i) sum += ratio(a.knobs[i], b.knobs[i]);
   return sum;
 }
 

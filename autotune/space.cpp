@@ -108,10 +108,11 @@ std::span<const ClusterShape> clusters_of(const SearchAxes& axes) {
   return {axes.clusters.begin(), axes.clusters.size()};
 }
 
-std::span<const std::int32_t> panels_of(const SearchAxes& axes) {
-  static constexpr std::int32_t kNone[] = {0};
-  if (axes.panels.size() == 0) return kNone;
-  return {axes.panels.begin(), axes.panels.size()};
+using Knobs = std::array<std::int32_t, kMostKnobs>;
+std::span<const Knobs> knobs_of(const SearchAxes& axes) {
+  static constexpr Knobs kNone[] = {{}};
+  if (axes.knobs.size() == 0) return kNone;
+  return {axes.knobs.begin(), axes.knobs.size()};
 }
 
 void each(Variant variant, const SearchAxes& axes, const auto& use) {
@@ -127,7 +128,7 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
               for (const std::int32_t stages : axes.stages)
                 for (const std::int32_t split : axes.split)
                   for (const ClusterShape& cluster : clusters_of(axes))
-                    for (const std::int32_t panels : panels_of(axes)) {
+                    for (const Knobs& knobs : knobs_of(axes)) {
                       config.operand_a = operand_a;
                       config.table = table;
                       config.tile_n = tile_n;
@@ -139,7 +140,7 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
                       config.stages = stages;
                       config.cluster = cluster.tiles;
                       config.cluster_rows = cluster.rows;
-                      config.panels = panels;
+                      config.knobs = knobs;
                       use(config);
                     }
 }

@@ -34,7 +34,7 @@ struct Case {
   double density;
   sk::DType dtype;
   std::int64_t n;
-  std::int32_t rows;  ///< Config::rows: more than 1 takes the clustering of block rows as well
+  std::int32_t rows;  ///< Config::rows: more than 1 takes the search for row groups as well
 };
 
 std::array<sk::Layout, 2> layouts(const Case& asked) {

@@ -1,5 +1,5 @@
-// How long scheduling takes, and what clustering saves: the layers of `./dev demo`, 12288 hidden units in
-// blocks of 32 (384 × 384), Watts–Strogatz. loads_saved is the share of the loads of x that clusters of
+// How long scheduling takes, and what row groups save: the layers of `./dev demo`, 12288 hidden units in
+// blocks of 32 (384 × 384), Watts–Strogatz. loads_saved is the share of the loads of x that row groups of
 // `rows` block rows save against single rows; shuffled_saved, that of the same layout with its rows shuffled.
 //
 //   schedule_speed [--short] [Google Benchmark's options]

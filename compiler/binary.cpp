@@ -125,7 +125,7 @@ void put(ByteWriter& out, const TensorMap& map) {
   out.put(map.box_length);
   out.put(map.box_rows);
   out.put(map.swizzle_bytes);
-  out.put(map.run);
+  out.put(map.interleave);
   out.put(static_cast<std::uint8_t>(map.to_tf32));
   out.put(map.l2_bytes);
   out.put(map.pair);
@@ -153,9 +153,10 @@ bool can_be_encoded(const TensorMap& map) {
   const bool strided = within(map.stride, 0, (kStrideEnd - 1) / bytes) && map.stride * bytes % kUnit == 0;
   const bool boxed = within(map.box_length, 1, kMostBox) && within(map.box_rows, 1, kMostBox) &&
                      map.box_length * bytes % kUnit == 0;
-  const bool ordered = one_of(map.run, {0, 4, 8}) &&
-                       (map.run == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.run) == 0 &&
-                                         map.box_rows % (4 * map.run) == 0));
+  const bool ordered =
+      one_of(map.interleave, {0, 4, 8}) &&
+      (map.interleave == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.interleave) == 0 &&
+                               map.box_rows % (4 * map.interleave) == 0));
   const bool of_images = map.image != std::array<std::int32_t, 3>{};
   std::int64_t positions = 1;  // of an image
   bool displaced = true;
@@ -169,8 +170,8 @@ bool can_be_encoded(const TensorMap& map) {
     positions = positions > kStrideEnd / extent ? kStrideEnd : positions * extent;
   }
   displaced =
-      displaced && (!of_images ||
-                    (map.run == 0 && positions < kStrideEnd / bytes / std::max<std::int64_t>(map.stride, 1)));
+      displaced && (!of_images || (map.interleave == 0 &&
+                                   positions < kStrideEnd / bytes / std::max<std::int64_t>(map.stride, 1)));
   const bool of_pair = map.operand == Argument::pair_x || map.operand == Argument::pair_dy;
   return is_pointer(map.operand) && ordered && displaced &&
          within(map.pair, 0, of_pair ? kMostPairs - 1 : 0) && (!map.to_tf32 || map.type == DType::f32) &&
@@ -190,7 +191,7 @@ TensorMap get_tensor_map(ByteReader& in) {
   map.box_length = in.get<std::int32_t>();
   map.box_rows = in.get<std::int32_t>();
   map.swizzle_bytes = in.get<std::int32_t>();
-  map.run = in.get<std::int32_t>();
+  map.interleave = in.get<std::int32_t>();
   map.to_tf32 = in.get_bool();
   map.l2_bytes = in.get<std::int32_t>();
   map.pair = in.get<std::int32_t>();

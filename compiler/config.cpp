@@ -32,8 +32,7 @@ constexpr std::array kNumbers{Number{"tile_n", &Config::tile_n},
                               Number{"split_saves", &Config::split_saves},
                               Number{"in_flight", &Config::in_flight},
                               Number{"cluster", &Config::cluster},
-                              Number{"cluster_rows", &Config::cluster_rows},
-                              Number{"panels", &Config::panels}};
+                              Number{"cluster_rows", &Config::cluster_rows}};
 
 /// The text of a number that has another one than its digits.
 struct Word {
@@ -43,16 +42,19 @@ struct Word {
 };
 constexpr std::array kWords{Word{&Config::in_flight, kAllInFlight, "all"},
                             Word{&Config::in_flight, kDerivedInFlight, ""},
-                            Word{&Config::split, kDerivedSplit, "derived"},
-                            Word{&Config::cluster, 1, ""},
-                            Word{&Config::cluster_rows, 1, ""},
-                            Word{&Config::panels, 0, ""}};
+                            Word{&Config::split, kDerivedSplit, "derived"}, Word{&Config::cluster, 1, ""},
+                            Word{&Config::cluster_rows, 1, ""}};
 
 std::string text_of(const Config& config, const Number& number) {
   for (const Word& word : kWords)
     if (word.field == number.field && word.number == config.*number.field)
       return word.text.empty() ? "" : fmt::format(" {}={}", number.name, word.text);
   return fmt::format(" {}={}", number.name, config.*number.field);
+}
+
+/// The names of the knobs of a variant.
+const std::array<std::string_view, kMostKnobs>& knobs_of(Variant variant) {
+  return kVariants[static_cast<std::size_t>(variant)].knobs;
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
@@ -77,7 +79,11 @@ void assign(Config& config, std::string_view text, std::string_view field, std::
     config.*number.field = word == kWords.end() ? parse_number(text, value) : word->number;
     return;
   }
-  if (field == "table") {
+  const auto& knobs = knobs_of(config.variant);
+  const auto knob = field.empty() ? knobs.end() : std::find(knobs.begin(), knobs.end(), field);
+  if (knob != knobs.end()) {
+    config.knobs[static_cast<std::size_t>(knob - knobs.begin())] = parse_number(text, value);
+  } else if (field == "table") {
     config.table = parse_in(kForms, value, "table form");
   } else if (field == "operand_a") {
     config.operand_a = parse_in(kOperands, value, "operand");
@@ -97,6 +103,8 @@ std::string_view name(OperandA operand) { return name_in(kOperands, operand); }
 std::string to_string(const Config& config) {
   std::string text(name(config.variant));
   for (const Number& number : kNumbers) text += text_of(config, number);
+  for (std::size_t i = 0; i < kMostKnobs; ++i)
+    if (config.knobs[i] != 0) text += fmt::format(" {}={}", knobs_of(config.variant)[i], config.knobs[i]);
   return text + fmt::format(" table={} operand_a={} packed={}", name(config.table), name(config.operand_a),
                             config.packed ? 1 : 0);
 }
@@ -119,6 +127,15 @@ Config parse_config(std::string_view text) {
   }
   if (text.empty()) refuse(text, "it is empty");
   return config;
+}
+
+void check_knobs(const Config& config) {
+  for (std::size_t i = 0; i < kMostKnobs; ++i)
+    if (config.knobs[i] != 0 && knobs_of(config.variant)[i].empty())
+      throw Error(ErrorKind::invalid_argument,
+                  fmt::format("a config of variant {} with a knob {}={}: the variant has no such one, and 0 "
+                              "would work",
+                              name(config.variant), i, config.knobs[i]));
 }
 
 std::string to_string(const Plan& plan) {

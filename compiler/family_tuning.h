@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -38,7 +39,7 @@ struct SearchAxes {
   /// Empty: no clusters. Not a list of one as the default: the array of a default member's list need not live
   /// as long as a constant that has it (CWG 1815), and does not with clang.
   std::initializer_list<ClusterShape> clusters = {};
-  std::initializer_list<std::int32_t> panels = {};  ///< empty: none
+  std::initializer_list<std::array<std::int32_t, kMostKnobs>> knobs = {};  ///< empty: all 0
 };
 
 /// For one kind of problem: Computed is Spmm or Sddmm.

@@ -18,7 +18,7 @@ struct RowSets {
   [[nodiscard]] static RowSets of(const Layout& layout);
 };
 
-/// A place of a cluster without a row.
+/// A place of a row group without a row.
 inline constexpr std::int32_t kNoRow = -1;
 
 }  // namespace sparsekiln

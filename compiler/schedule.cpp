@@ -9,127 +9,14 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cluster.h"
 #include "compiler/even_shares.h"
+#include "compiler/row_group.h"
+#include "compiler/row_group_shares.h"
 
 namespace sparsekiln {
 namespace {
 
-/// A range [begin, end) of the steps of one cluster.
-struct Stretch {
-  std::int32_t cluster;
-  std::int32_t begin;
-  std::int32_t end;
-};
-using Shares = std::vector<std::vector<Stretch>>;  // by worker
-
-/// How many steps each cluster has, or of a team each of its clusters.
-class Lengths {
- public:
-  explicit Lengths(std::vector<std::int32_t> steps) : steps_(std::move(steps)) {
-    for (std::int32_t cluster = 0; cluster < clusters(); ++cluster) total_ += cost(cluster);
-  }
-  [[nodiscard]] std::int32_t clusters() const { return static_cast<std::int32_t>(steps_.size()); }
-  [[nodiscard]] std::int32_t of(std::int32_t cluster) const {
-    return steps_[static_cast<std::size_t>(cluster)];
-  }
-  [[nodiscard]] std::int64_t cost(std::int32_t cluster) const { return std::max(of(cluster), 1); }
-  [[nodiscard]] std::int64_t total() const { return total_; }
-  [[nodiscard]] Stretch whole(std::int32_t cluster) const { return {cluster, 0, of(cluster)}; }
-
- private:
-  std::vector<std::int32_t> steps_;
-  std::int64_t total_ = 0;
-};
-
-std::int64_t cost_of(const Stretch& stretch) { return std::max(stretch.end - stretch.begin, 1); }
-
-std::int64_t cost_of(const std::vector<Stretch>& share) {
-  return std::accumulate(share.begin(), share.end(), std::int64_t{0},
-                         [](std::int64_t sum, const Stretch& stretch) { return sum + cost_of(stretch); });
-}
-
-void put_most_first(Shares& shares) {
-  std::stable_sort(shares.begin(), shares.end(),
-                   [](const auto& a, const auto& b) { return cost_of(a) > cost_of(b); });
-}
-
-/// What a CTA has at most after so many rounds of shares, most first.
-std::int64_t most_after_rounds(const Shares& shares, std::int64_t rounds) {
-  std::vector<std::int64_t> costs;
-  for (const auto& share : shares) costs.push_back(cost_of(share));
-  return sparsekiln::most_after_rounds(costs, rounds);
-}
-
-/// Whole clusters in order: a worker's share ends at the boundary nearest to its multiple of the mean.
-Shares contiguous(const Lengths& lengths, std::int32_t workers) {
-  Shares shares(static_cast<std::size_t>(workers));
-  std::int64_t done = 0;
-  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster) {
-    const std::int64_t cost = lengths.cost(cluster);
-    const std::int64_t middle = 2 * done + cost;  // of the cluster, doubled to stay whole
-    const std::int64_t worker = std::min<std::int64_t>(middle * workers / (2 * lengths.total()), workers - 1);
-    shares[static_cast<std::size_t>(worker)].push_back(lengths.whole(cluster));
-    done += cost;
-  }
-  return shares;
-}
-
-/// Whole clusters in any order.
-Shares evenly(const Lengths& lengths, std::int32_t workers) {
-  std::vector<std::int64_t> costs;
-  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster)
-    costs.push_back(lengths.cost(cluster));
-  Shares shares;
-  for (const auto& clusters : even_shares(costs, workers)) {
-    auto& share = shares.emplace_back();
-    for (const std::int32_t cluster : clusters) share.push_back(lengths.whole(cluster));
-  }
-  return shares;
-}
-
-/// Clusters placed one after the other and split at the multiples of the mean, rounded to whole steps.
-Shares split_evenly(const Lengths& lengths, std::int32_t workers) {
-  Shares shares(static_cast<std::size_t>(workers));
-  const auto split_after = [&](std::int64_t worker) { return lengths.total() * (worker + 1) / workers; };
-  std::int64_t done = 0;
-  std::int64_t worker = 0;
-  for (std::int32_t cluster = 0; cluster < lengths.clusters(); ++cluster) {
-    const std::int64_t first = done;
-    const std::int64_t end = first + lengths.cost(cluster);
-    while (done < end) {
-      while (split_after(worker) <= done) ++worker;
-      const std::int64_t stop = std::min(end, split_after(worker));
-      const bool empty = lengths.of(cluster) == 0;
-      shares[static_cast<std::size_t>(worker)].push_back(
-          {cluster, empty ? 0 : static_cast<std::int32_t>(done - first),
-           empty ? 0 : static_cast<std::int32_t>(stop - first)});
-      done = stop;
-    }
-  }
-  return shares;
-}
-
-/// `saves`: of steps_worth_a_cut, for each of so many rounds of batch tiles.
-Shares share(const Lengths& lengths, std::int32_t workers, std::int64_t saves, std::int64_t rounds) {
-  if (lengths.total() == 0) return Shares(1);
-  // At most 5 %, or so many steps in each round, above the mean after so many.
-  const auto balanced = [&](const Shares& shares, std::int64_t above, std::int64_t after) {
-    const auto count = static_cast<std::int64_t>(shares.size());
-    const std::int64_t most = most_after_rounds(shares, after) * count;
-    const std::int64_t all = lengths.total() * after;
-    return 100 * most <= kBalanced * all || most <= all + above * after * count;
-  };
-  const std::int64_t useful =
-      std::max<std::int64_t>(lengths.clusters(), lengths.total() / kStepsWorthSplitting);
-  workers = static_cast<std::int32_t>(std::min<std::int64_t>(workers, useful));
-  Shares shares = contiguous(lengths, workers);
-  if (!balanced(shares, 0, 1)) shares = evenly(lengths, workers);
-  if (rounds > 1) put_most_first(shares);
-  return balanced(shares, saves, rounds) ? shares : split_evenly(lengths, workers);
-}
-
-/// Block rows to places: tiles of merged rows first, then clusters of tiles.
+/// Block rows to places: tiles of merged rows first, then row groups of tiles.
 std::vector<std::int32_t> place_rows(const Layout& layout, std::int32_t rows, std::int32_t merge,
                                      bool searches) {
   const RowSets sets = RowSets::of(layout);
@@ -201,7 +88,7 @@ std::vector<std::int32_t> begins_of_teams(const Layout& layout, const Schedule& 
   return begins;
 }
 
-/// The steps of the clusters of a team, which keep pace: those of columns that all of them need, and then
+/// The steps of the row groups of a team, which keep pace: those of columns that all of them need, and then
 /// those of the others.
 class TeamSteps {
  public:
@@ -209,9 +96,9 @@ class TeamSteps {
   TeamSteps(const Schedule& schedule, std::int32_t first_tile)
       : rows_(schedule.rows),
         first_tile_(first_tile),
-        clusters_(schedule.cluster_rows),
-        column_(clusters_.size()),
-        alone_(clusters_.size()) {}
+        row_groups_(schedule.cluster_rows),
+        column_(row_groups_.size()),
+        alone_(row_groups_.size()) {}
 
   /// In ascending order of column and tile.
   void add(std::int32_t col, std::int32_t tile, std::int32_t place, std::int32_t block) {
@@ -226,16 +113,16 @@ class TeamSteps {
     steps.back().block[static_cast<std::size_t>(place)] = block;
   }
   /// Call once, after all were added.
-  [[nodiscard]] std::span<const std::vector<Step>> clusters() {
+  [[nodiscard]] std::span<const std::vector<Step>> row_groups() {
     end_column();
     std::size_t most = 0;
     for (const auto& columns : alone_) most = std::max(most, columns.size());
     for (std::size_t i = 0; i < most; ++i) {
-      for (std::size_t cluster = 0; cluster < alone_.size(); ++cluster)
-        column_[cluster] = i < alone_[cluster].size() ? std::move(alone_[cluster][i]) : Steps();
+      for (std::size_t row_group = 0; row_group < alone_.size(); ++row_group)
+        column_[row_group] = i < alone_[row_group].size() ? std::move(alone_[row_group][i]) : Steps();
       append_column(kAlone);
     }
-    return clusters_;
+    return row_groups_;
   }
 
  private:
@@ -247,8 +134,8 @@ class TeamSteps {
       append_column(0);
       return;
     }
-    for (std::size_t cluster = 0; cluster < column_.size(); ++cluster)
-      if (!column_[cluster].empty()) alone_[cluster].push_back(std::move(column_[cluster]));
+    for (std::size_t row_group = 0; row_group < column_.size(); ++row_group)
+      if (!column_[row_group].empty()) alone_[row_group].push_back(std::move(column_[row_group]));
     for (Steps& steps : column_) steps.clear();
   }
   /// The steps of a column of each, as many of all of them.
@@ -259,28 +146,28 @@ class TeamSteps {
       most = std::max(most, steps.size());
       if (!steps.empty()) col = steps.front().input();
     }
-    for (std::size_t cluster = 0; cluster < column_.size(); ++cluster) {
-      Steps& steps = column_[cluster];
+    for (std::size_t row_group = 0; row_group < column_.size(); ++row_group) {
+      Steps& steps = column_[row_group];
       Step none;
-      none.operand = {first_tile_ + static_cast<std::int32_t>(cluster) * rows_,
+      none.operand = {first_tile_ + static_cast<std::int32_t>(row_group) * rows_,
                       steps.empty() ? col : steps.front().input(), 0, 0};
       steps.resize(most, none);
       for (Step& step : steps) step.flags = flags | (&step == &steps.front() ? 0 : std::uint32_t{kSameInput});
-      clusters_[cluster].insert(clusters_[cluster].end(), steps.begin(), steps.end());
+      row_groups_[row_group].insert(row_groups_[row_group].end(), steps.begin(), steps.end());
       steps.clear();
     }
   }
 
   const std::int32_t rows_;
   const std::int32_t first_tile_;
-  std::vector<Steps> clusters_;
-  std::vector<Steps> column_;              ///< of each cluster, of the column that is added to
-  std::vector<std::vector<Steps>> alone_;  ///< of each cluster, by column
+  std::vector<Steps> row_groups_;
+  std::vector<Steps> column_;              ///< of each row group, of the column that is added to
+  std::vector<std::vector<Steps>> alone_;  ///< of each row group, by column
   std::int32_t col_ = -1;
   std::int32_t tile_ = -1;
 };
 
-/// Fills in the steps, cluster by cluster. Returns where each begins, and the end.
+/// Fills in the steps, row group by row group. Returns where each begins, and the end.
 std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
   const std::vector<std::int32_t> begins = begins_of_teams(layout, schedule);
   const std::vector<Present> blocks = in_order_of_steps(layout, schedule, begins);
@@ -293,21 +180,21 @@ std::vector<std::int32_t> add_steps(const Layout& layout, Schedule& schedule) {
       const Present& next = blocks[at];
       steps.add(next.col, next.place / schedule.merge, next.place % schedule.merge, next.block);
     }
-    for (const std::vector<Step>& cluster : steps.clusters()) {
-      schedule.steps.insert(schedule.steps.end(), cluster.begin(), cluster.end());
+    for (const std::vector<Step>& row_group : steps.row_groups()) {
+      schedule.steps.insert(schedule.steps.end(), row_group.begin(), row_group.end());
       first_steps.push_back(static_cast<std::int32_t>(schedule.steps.size()));
     }
   }
   return first_steps;
 }
 
-/// The shares of teams as those of their clusters: the workers of a team have the same stretches.
-Shares shares_of_clusters(const Shares& of_teams, std::int32_t size) {
-  Shares shares;
+/// The shares of teams as those of their row groups: the workers of a team have the same stretches.
+RowGroupShares shares_of_row_groups(const RowGroupShares& of_teams, std::int32_t size) {
+  RowGroupShares shares;
   for (const auto& stretches : of_teams)
     for (std::int32_t member = 0; member < size; ++member) {
       auto& own = shares.emplace_back(stretches);
-      for (Stretch& stretch : own) stretch.cluster = stretch.cluster * size + member;
+      for (Stretch& stretch : own) stretch.row_group = stretch.row_group * size + member;
     }
   return shares;
 }
@@ -319,33 +206,33 @@ void name_blocks_of_weight(const Spmm& problem, Schedule& schedule) {
       if (block >= 0) block = problem.block_of_weight(block);
 }
 
-/// Shares become items, with the beginnings from add_steps. Parts of a cluster occur in ascending order,
+/// Shares become items, with the beginnings from add_steps. Parts of a row group occur in ascending order,
 /// since split positions ascend with the worker.
-void add_items(Schedule& schedule, const Shares& shares, std::span<const std::int32_t> first_steps) {
+void add_items(Schedule& schedule, const RowGroupShares& shares, std::span<const std::int32_t> first_steps) {
   std::vector<std::int32_t> parts(first_steps.size() - 1, 0);
   schedule.worker_begin.push_back(0);
   for (const auto& stretches : shares) {
     for (const Stretch& stretch : stretches) {
-      const auto cluster = static_cast<std::size_t>(stretch.cluster);
+      const auto row_group = static_cast<std::size_t>(stretch.row_group);
       Item item;
-      item.tile = stretch.cluster * schedule.rows;
-      item.first_step = first_steps[cluster] + stretch.begin;
+      item.tile = stretch.row_group * schedule.rows;
+      item.first_step = first_steps[row_group] + stretch.begin;
       item.steps = stretch.end - stretch.begin;
-      item.part = parts[cluster]++;
+      item.part = parts[row_group]++;
       schedule.items.push_back(item);
     }
     schedule.worker_begin.push_back(static_cast<std::int32_t>(schedule.items.size()));
   }
   std::vector<std::pair<std::int32_t, std::int32_t>> slots(parts.size(), {-1, -1});  // first partial, counter
-  for (std::size_t cluster = 0; cluster < parts.size(); ++cluster) {
-    if (parts[cluster] < 2) continue;
-    slots[cluster] = {schedule.partials, schedule.counters++};
-    schedule.partials += parts[cluster];
+  for (std::size_t row_group = 0; row_group < parts.size(); ++row_group) {
+    if (parts[row_group] < 2) continue;
+    slots[row_group] = {schedule.partials, schedule.counters++};
+    schedule.partials += parts[row_group];
   }
   for (Item& item : schedule.items) {
-    const auto cluster = static_cast<std::size_t>(item.tile / schedule.rows);
-    item.parts = parts[cluster];
-    std::tie(item.partial, item.counter) = slots[cluster];
+    const auto row_group = static_cast<std::size_t>(item.tile / schedule.rows);
+    item.parts = parts[row_group];
+    std::tie(item.partial, item.counter) = slots[row_group];
   }
 }
 
@@ -445,8 +332,8 @@ ScheduleFigures figures(const Schedule& schedule) {
 StepLists list_steps(const Spmm& problem, const Config& config) {
   validate(problem, config);
   Schedule schedule = without_items(config);
-  schedule.row_of_place =
-      place_rows(problem.layout, config.rows * config.cluster_rows, config.merge, searches_clusters(config));
+  schedule.row_of_place = place_rows(problem.layout, config.rows * config.cluster_rows, config.merge,
+                                     searches_row_groups(config));
   std::vector<std::int32_t> begins = add_steps(problem.layout, schedule);
   if (problem.by_columns()) name_blocks_of_weight(problem, schedule);
   return {std::move(schedule.row_of_place), std::move(schedule.steps), std::move(begins)};
@@ -459,9 +346,10 @@ Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem, co
   for (std::size_t team = 0; team < lengths.size(); ++team)
     lengths[team] = begins[team * size + 1] - begins[team * size];
   const std::int32_t teams = most_workers(problem, target, config, n) / config.cluster_rows;
-  const Shares of_teams = share(Lengths(std::move(lengths)), teams, steps_worth_a_cut(config), rounds);
+  const RowGroupShares of_teams =
+      share_row_groups(RowGroupLengths(std::move(lengths)), teams, steps_worth_a_cut(config), rounds);
   Schedule schedule = without_items(config);
-  add_items(schedule, shares_of_clusters(of_teams, config.cluster_rows), begins);
+  add_items(schedule, shares_of_row_groups(of_teams, config.cluster_rows), begins);
   return schedule;
 }
 
@@ -478,7 +366,7 @@ Schedule make_schedule(const Spmm& problem, const Target& target, const Config& 
   return schedule;
 }
 
-bool searches_clusters(const Config& config) { return config.variant == Variant::wgmma_rows; }
+bool searches_row_groups(const Config& config) { return config.variant == Variant::wgmma_rows; }
 
 std::int64_t steps_worth_a_cut(const Config& config) {
   return config.variant == Variant::wgmma_rows ? kNeverCut : config.split_saves;

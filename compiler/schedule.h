@@ -14,12 +14,6 @@
 
 namespace sparsekiln {
 
-/// Splitting clusters never gives a worker fewer steps than this.
-inline constexpr std::int64_t kStepsWorthSplitting = 4;
-/// What the worker with most steps may have of the mean, in hundredths, where whole clusters count as
-/// balanced.
-inline constexpr std::int64_t kBalanced = 105;
-
 /// What the operand coordinates of a Step mean. A convolution's taps are part of its block columns.
 enum class Role : std::uint8_t { output, input };
 
@@ -52,43 +46,43 @@ enum StepFlag : std::uint32_t {
   kAlone = 2,
 };
 
-/// A range of the steps of one cluster, which accumulate into its Config::rows output tiles: all of the
-/// steps, or one part of a split cluster.
+/// A range of the steps of one row group, which accumulate into its Config::rows output tiles: all of the
+/// steps, or one part of a split row group.
 struct Item {
-  std::int32_t tile = 0;        ///< the cluster's first output tile
+  std::int32_t tile = 0;        ///< the row group's first output tile
   std::int32_t first_step = 0;  ///< index into Schedule::steps
   std::int32_t steps = 0;       ///< 0: nothing to add; the tiles are written as zeros
   std::int32_t part = 0;        ///< position in the fixed order of the combine
   std::int32_t parts = 1;       ///< 1: whole, stored directly
   std::int32_t partial =
-      -1;  ///< slot of the cluster's part 0 in the workspace (part p uses partial + p); -1: whole
-  std::int32_t counter = -1;  ///< the split cluster's arrival counter; -1: whole
+      -1;  ///< slot of the row group's part 0 in the workspace (part p uses partial + p); -1: whole
+  std::int32_t counter = -1;  ///< the split row group's arrival counter; -1: whole
   friend bool operator==(const Item&, const Item&) = default;
 };
 
 /// Who computes what, in which order, for one batch tile.
 ///
 /// Block rows have places: `merge` neighboring places are one output tile, and `rows` neighboring tiles one
-/// cluster. The steps of a cluster go through the columns that any of its rows needs, in ascending order, and
-/// in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and
-/// cluster. With cluster_rows = 2, two clusters in a row are a team, which two workers in a row compute at
-/// the same pace, item by item: both go through the columns that both need, and what one loads of x serves
+/// row group. The steps of a row group go through the columns that any of its rows needs, in ascending order,
+/// and in each column through its tiles. With rows = merge = 1 every block row is its own place, tile and row
+/// group. With cluster_rows = 2, two neighboring row groups are a team, which two neighboring workers compute
+/// at the same pace, item by item: both go through the columns that both need, and what one loads of x serves
 /// both; then each goes through those that it alone needs. Both have as many steps in each column; one that
 /// has fewer blocks there, or fewer columns of its own, has steps without any.
-/// Every present block occurs exactly once. The parts of a cluster are in the order of its steps, and are
+/// Every present block occurs exactly once. The parts of a row group are in the order of its steps, and are
 /// added in ascending order of part in any order of arrival, so the result is deterministic.
 struct Schedule {
   std::int32_t rows = 1;          ///< Config::rows
   std::int32_t merge = 1;         ///< Config::merge
-  std::int32_t cluster_rows = 1;  ///< Config::cluster_rows, clusters of a team
-  /// clusters × rows × merge block rows; -1: a place without a block row
+  std::int32_t cluster_rows = 1;  ///< Config::cluster_rows, row groups of a team
+  /// row groups × rows × merge block rows; -1: a place without a block row
   std::vector<std::int32_t> row_of_place;
-  std::vector<Step> steps;                 ///< cluster by cluster
+  std::vector<Step> steps;                 ///< row group by row group
   std::vector<Item> items;                 ///< grouped by worker
   std::vector<std::int32_t> worker_begin;  ///< workers + 1 offsets into items
   std::int32_t partials =
       0;  ///< workspace slots a batch tile, each rows × merge × block.out × tile_n float32
-  std::int32_t counters = 0;  ///< split clusters
+  std::int32_t counters = 0;  ///< split row groups
 
   [[nodiscard]] std::int32_t workers() const { return static_cast<std::int32_t>(worker_begin.size()) - 1; }
   /// Places of a team.
@@ -119,7 +113,7 @@ struct ScheduleFigures {
   std::int64_t largest_cost = 0;    ///< of a worker
   double mean_cost = 0;             ///< of the workers
   std::int64_t without_blocks = 0;  ///< steps that only keep pace
-  /// Share of the loads that clustering saves, 0 to 1.
+  /// Share of the loads that row groups save, 0 to 1.
   [[nodiscard]] double saved() const {
     return one_row_loads == 0 ? 0 : 1 - static_cast<double>(loads) / static_cast<double>(one_row_loads);
   }
@@ -157,44 +151,44 @@ struct ScheduleFigures {
 /// Rounds after which CTAs must have about as much as one another: all where they change places, else each.
 [[nodiscard]] std::int64_t balanced_rounds(const Spmm& problem, const Config& config, std::int64_t n);
 
-/// Whether it is worth milliseconds that clusters read few tiles of x: for wgmma_rows. The clusters of other
-/// kernels for large batches are those that an H100 was measured with.
-[[nodiscard]] bool searches_clusters(const Config& config);
+/// Whether it is worth milliseconds that row groups read few tiles of x: for wgmma_rows. The row groups of
+/// other kernels for large batches are those that an H100 was measured with.
+[[nodiscard]] bool searches_row_groups(const Config& config);
 
 /// More steps than any schedule has.
 inline constexpr std::int64_t kNeverCut = std::int64_t{1} << 40;
-/// Steps that splitting clusters must save: Config::split_saves, or kNeverCut where the tiles of an item are
-/// stored one by one, as each has its sums.
+/// Steps that splitting row groups must save: Config::split_saves, or kNeverCut where the tiles of an item
+/// are stored one by one, as each has its sums.
 [[nodiscard]] std::int64_t steps_worth_a_cut(const Config& config);
 
 /// No schedule for `n` has more workers, whatever the layout.
 [[nodiscard]] std::int32_t most_workers(const Spmm& problem, const Target& target, const Config& config,
                                         std::int64_t n);
 
-/// Clusters the block rows of a product (cluster.h) and balances the clusters over target.workers ×
-/// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole clusters are tried first: in contiguous
+/// Puts the block rows of a product into row groups (row_group.h) and balances these over target.workers ×
+/// config.split CTAs, shared by the tiles_at_once of n = `n`. Whole row groups are tried first: in contiguous
 /// runs, or, if those leave the largest worker more than 5 % above the mean, longest first and with exchanges
 /// (even_shares.h). If there are several rounds, the largest worker is the first one. Only if a CTA would
 /// have, after all rounds, more than 5 %, and in each more than Config::split_saves steps, above the mean are
-/// clusters split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
-/// O(blocks + rows · log rows) and the clustering; the same input gives the same schedule. `up_to`: the
-/// largest n of a range that begins with `n`, whose rounds count; 0: the range is `n` alone. Throws
-/// `invalid_argument` if config.rows, config.merge or config.cluster_rows is out of range, or merging is
-/// excluded by Problem::strict_absent.
+/// row groups split, at multiples of the mean. Then no worker exceeds the mean by more than one step.
+/// O(blocks + rows · log rows) and the search for row groups; the same input gives the same schedule.
+/// `up_to`: the largest n of a range that begins with `n`, whose rounds count; 0: the range is `n` alone.
+/// Throws `invalid_argument` if config.rows, config.merge or config.cluster_rows is out of range, or merging
+/// is excluded by Problem::strict_absent.
 [[nodiscard]] Schedule make_schedule(const Spmm& problem, const Target& target, const Config& config,
                                      std::int64_t n, std::int64_t up_to = 0);
 
 /// What the schedules of a problem have in common whose configs put rows together alike: by rows, merge,
-/// searches_clusters and cluster_rows.
+/// searches_row_groups and cluster_rows.
 struct StepLists {
   std::vector<std::int32_t> row_of_place;  ///< as Schedule has it
-  std::vector<Step> steps;                 ///< kSameInput as if no cluster were split
-  std::vector<std::int32_t> begins;        ///< of the clusters among the steps, and the end
+  std::vector<Step> steps;                 ///< kSameInput as if no row group were split
+  std::vector<std::int32_t> begins;        ///< of the row groups among the steps, and the end
 };
 /// The part of make_schedule that takes longest, and that throws.
 [[nodiscard]] StepLists list_steps(const Spmm& problem, const Config& config);
-/// The rest of it, a schedule without rows and steps: the items of the clusters that list_steps lists for the
-/// same problem and for a config with the same rows, merge and cluster_rows.
+/// The rest of it, a schedule without rows and steps: the items of the row groups that list_steps lists for
+/// the same problem and for a config with the same rows, merge and cluster_rows.
 [[nodiscard]] Schedule share_out(std::span<const std::int32_t> begins, const Spmm& problem,
                                  const Target& target, const Config& config, std::int64_t n,
                                  std::int64_t rounds);

@@ -22,12 +22,13 @@ std::uint64_t mix(std::uint64_t state, std::uint64_t value) {
 
 std::uint64_t mix(std::uint64_t state, const Config& config) {
   const auto& [variant, tile_n, tile_out, stages, warps, split, rows, merge, split_saves, in_flight, cluster,
-               cluster_rows, panels, table, operand_a, packed] = config;
+               cluster_rows, knobs, table, operand_a, packed] = config;
   for (const std::int32_t number :
        {tile_n, tile_out, stages, warps, split, rows, merge, split_saves, in_flight, cluster, cluster_rows,
-        panels, static_cast<std::int32_t>(variant), static_cast<std::int32_t>(table), packed ? 1 : 0,
+        static_cast<std::int32_t>(variant), static_cast<std::int32_t>(table), packed ? 1 : 0,
         static_cast<std::int32_t>(operand_a)})
     state = mix(state, static_cast<std::uint64_t>(number));
+  for (const std::int32_t knob : knobs) state = mix(state, static_cast<std::uint64_t>(knob));
   return state;
 }
 

@@ -78,7 +78,7 @@ __device__ __forceinline__ void move_to_tile(CellMatrices& cell, long long rows)
         static_cast<char*>(matrix.data) + (Config::feature_major ? rows : rows * matrix.stride) * element;
   };
   if constexpr (Config::weights > 1) move(cell.projection, sizeof(Element));
-  if constexpr (Config::weights == 1 || Config::keeps) move(cell.activations, sizeof(Element));
+  if constexpr (Config::weights == 1 || Config::keep) move(cell.activations, sizeof(Element));
   move(cell.c_before, sizeof(float));
   move(cell.c, sizeof(float));
   if constexpr (Config::weights == 1) {
@@ -127,7 +127,7 @@ struct Cells {
         z[gate][v] += projection[v];
         z[gate][v] = activate_gate(gate, z[gate][v]);
       }
-      if constexpr (Config::keeps) write<Output>(at<Output>(operands.activations, gate), z[gate]);
+      if constexpr (Config::keep) write<Output>(at<Output>(operands.activations, gate), z[gate]);
     }
     read<F32Output>(at<F32Output>(operands.c_before), c);
 #pragma unroll

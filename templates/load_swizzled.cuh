@@ -58,7 +58,7 @@ class SwizzledStages {
   using Element = typename Config::Element;
   using Table = typename Config::Table;
   using Rows = Swizzle<Config::chunk_units>;
-  using Order = RowOrder<Config::weight_a, Config::run>;
+  using Order = RowOrder<Config::weight_a, Config::interleave>;
 
   // What the config asks for.
   enum : bool {

@@ -41,8 +41,8 @@ __device__ __forceinline__ void copy_box(unsigned shared, const TensorMap& map, 
         : "memory");
 }
 
-/// The equivalent for a map whose rows come in an order of their own (sparsekiln::TensorMap::run): `span`
-/// counts the rows that are exchanged with one another.
+/// The equivalent for a map whose rows come in an order of their own (sparsekiln::TensorMap::interleave):
+/// `span` counts the rows that are exchanged with one another.
 template <int kCtas>
 __device__ __forceinline__ void copy_box_in_order(unsigned shared, const TensorMap& map, int column, int span,
                                                   unsigned barrier, unsigned ctas = 1) {

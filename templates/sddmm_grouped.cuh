@@ -188,9 +188,9 @@ class GroupedTile {
     kPairs = Config::width / (2 * GroupedWarps::kCount),
     kSums = 64,  ///< of a thread for a pair
     kSteps = Config::chunk / 16,
-    kRun = Config::run,
+    kInterleave = Config::interleave,
   };
-  enum : bool { kExchanges = kRun == 4 };
+  enum : bool { kExchanges = kInterleave == 4 };
   /// A step along dy or x is 16 batch rows.
   struct Descriptors {
     enum : int { kStep = 2 * swizzled_unit(Ring::kLineBytes) / 16 };
@@ -311,10 +311,11 @@ class GroupedTile {
   __device__ static __forceinline__ void store_pieces(const PiecePair& pair, const float (&sums)[kSums],
                                                       Element* dw, const SddmmEpilogue<Config>& epilogue) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int turn = lane / 4 % kRun;  // turned: which of kRun lanes, whose rows are neighbours
+    const int turn = lane / 4 % kInterleave;  // turned: which of kInterleave lanes, whose rows are neighbours
     const int out = turn / 2 * 8 + lane % 4 * 2 + turn % 2;
-    const int within = kTurned ? out * Config::block_in + first_row() - turn
-                               : first_row() * Config::block_in + fragment_column<kRun, kExchanges>(lane, 0);
+    const int within =
+        kTurned ? out * Config::block_in + first_row() - turn
+                : first_row() * Config::block_in + fragment_column<kInterleave, kExchanges>(lane, 0);
     enum : int {
       kOfRow = kTurned ? 1 : Config::block_in,  ///< of a product, elements of dw
       kOfColumn = kTurned ? Config::block_in : 1,
@@ -327,10 +328,10 @@ class GroupedTile {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int i = 0; i < 16; i += kRun) {
-          float values[kRun];
+        for (int i = 0; i < 16; i += kInterleave) {
+          float values[kInterleave];
 #pragma unroll
-          for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, piece * 16 + i + v)];
+          for (int v = 0; v < kInterleave; ++v) values[v] = sums[fragment_value(half, piece * 16 + i + v)];
           if constexpr (kTurned) {
             transpose_values(lane, values);
           } else if constexpr (kExchanges) {
@@ -434,8 +435,8 @@ __device__ __forceinline__ void add_group(const GroupedRing<Config>& ring,
 }
 
 /// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives; width
-/// (pieces of a group), place_tiles (of a place of the ring), run (neighbouring inputs of a thread, of 8
-/// bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of each pair in turn, in boxes of a
+/// (pieces of a group), place_tiles (of a place of the ring), interleave (neighbouring inputs of a thread, of
+/// 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of each pair in turn, in boxes of a
 /// chunk's batch rows and 64 features.
 template <class Config, class... Maps>
 __device__ __forceinline__ void sddmm_grouped(const ActivationPairs& pairs,

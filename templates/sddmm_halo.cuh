@@ -177,7 +177,7 @@ class HaloPairs {
     kPairs = Config::width / (2 * HaloPairWarps::kCount),
     kSums = Config::piece_out / 2,  ///< of a thread for a pair
     kSteps = Config::tile_n / 16,
-    kRun = 4,
+    kInterleave = 4,
     kAheadDy = Config::piece_out > Ring::kLine ? int{Ring::kBytesBoxDy} : 0,  ///< to the next 32 outputs
   };
 
@@ -222,7 +222,7 @@ class HaloPairs {
   __device__ __forceinline__ void each(const typename Config::Table& table, int first, Use use) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
-    const int turn = lane / 4 % kRun;  // which of kRun lanes, whose inputs are neighbours
+    const int turn = lane / 4 % kInterleave;  // which of kInterleave lanes, whose inputs are neighbours
     const int out = turn / 2 * 8 + lane % 4 * 2 + turn % 2;
     const int in = warp % 2 * 16 + lane / 4 - turn;
 #pragma unroll
@@ -234,10 +234,10 @@ class HaloPairs {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int i = 0; i < kSums / 2; i += kRun) {
-          float values[kRun];
+        for (int i = 0; i < kSums / 2; i += kInterleave) {
+          float values[kInterleave];
 #pragma unroll
-          for (int v = 0; v < kRun; ++v) values[v] = sums[p][fragment_value(half, i + v)];
+          for (int v = 0; v < kInterleave; ++v) values[v] = sums[p][fragment_value(half, i + v)];
           transpose_values(lane, values);
           use(of_piece + 4 * i * Config::block_in + half * 8, values);
         }

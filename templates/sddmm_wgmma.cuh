@@ -165,10 +165,10 @@ struct SddmmWgmmaTile {
     kColumns = Config::width * Config::block_in / kWarpgroupsIn,
     kSums = kColumns / 2,    ///< of a thread
     kValues = kColumns / 4,  ///< of a row
-    kRun = Config::run,
+    kInterleave = Config::interleave,
     kSteps = Config::chunk / 16,  ///< instructions along the batch rows of a chunk
   };
-  enum : bool { kExchanges = kRun == 4 };
+  enum : bool { kExchanges = kInterleave == 4 };
 
   /// A step along dy or x is 16 batch rows.
   using Descriptors = StepDescriptors<Ring::kLineBytes, kSteps, 2 * swizzled_unit(Ring::kLineBytes) / 16>;
@@ -210,14 +210,14 @@ struct SddmmWgmmaTile {
     const int first_block = first_column() / Config::block_in;
     auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
                      row * Config::block_in + first_column() % Config::block_in +
-                     fragment_column<kRun, kExchanges>(lane, 0);
+                     fragment_column<kInterleave, kExchanges>(lane, 0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < kValues; i += kRun) {
-        float values[kRun];
+      for (int i = 0; i < kValues; i += kInterleave) {
+        float values[kInterleave];
 #pragma unroll
-        for (int v = 0; v < kRun; ++v) values[v] = sums[fragment_value(half, i + v)];
+        for (int v = 0; v < kInterleave; ++v) values[v] = sums[fragment_value(half, i + v)];
         if constexpr (kExchanges) {
           exchange_halves(lane, values[0], values[2]);
           exchange_halves(lane, values[1], values[3]);
@@ -227,7 +227,7 @@ struct SddmmWgmmaTile {
         if (first_block + block >= run.blocks) continue;
         if constexpr (Config::scales) {
 #pragma unroll
-          for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
+          for (int v = 0; v < kInterleave; ++v) values[v] *= epilogue.alpha;
         }
         auto* const place = to + half * 8 * Config::block_in + block * kOfBlock + column % Config::block_in;
         add_old(place, values, epilogue);
@@ -322,9 +322,9 @@ __device__ __forceinline__ void multiply_runs(const typename Config::Table& tabl
   }
 }
 
-/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives; run
-/// (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of
-/// each pair in turn, in boxes of a chunk's batch rows and 64 features.
+/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives;
+/// interleave (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of
+/// x and dy of each pair in turn, in boxes of a chunk's batch rows and 64 features.
 template <class Config, class... Maps>
 __device__ __forceinline__ void sddmm_wgmma(const ActivationPairs& pairs,
                                             typename Config::Output::Element* dw, int n, long long, long long,

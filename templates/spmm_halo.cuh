@@ -38,7 +38,7 @@ struct HaloSums {
     kRows = 1,
     kN = Config::tile_n / 8,  ///< points of a thread: one of each row of the tile
     kOut = 4,
-    kRun = 4,
+    kRun = 4,  ///< in the order that the map of W, or the exchange of lanes, makes
     kHolders = Warpgroups::kThreads,
   };
 
@@ -50,8 +50,8 @@ struct HaloSums {
 #pragma unroll
     for (int v = 0; v < kSums; ++v) sums[v] = 0;
   }
-  /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::run). Columns of W stay as they are,
-  /// but lanes exchange halves.
+  /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::interleave). Columns of W stay as they
+  /// are, but lanes exchange halves.
   __device__ __forceinline__ int out_of(int i) const {
     const int warp = static_cast<int>(threadIdx.x / 32 % (Rings::kSharers * 4));
     return warp * 16 + fragment_column<kRun, Config::by_columns>(lane, i);

@@ -41,7 +41,7 @@ struct MmaTile {
     kRows = Config::rows,
     kN = kWeightA ? 2 * kB : 2 * kA,
     kOut = kWeightA ? 2 * kA : 2 * kB,
-    kRun = Config::run,
+    kRun = Config::interleave,
     kHolders = Config::threads,
   };
   enum : bool {
@@ -161,8 +161,8 @@ struct MmaTile {
 };
 
 /// Config names block_in, chunk_units (units of 16 bytes of k in a row of a stage), stages, warps_out ×
-/// warps_n, weight_a (the rows of W are A), run (consecutive outputs of a thread), async_copy, the Product,
-/// and what `spmm` needs.
+/// warps_n, weight_a (the rows of W are A), interleave (consecutive outputs of a thread), async_copy, the
+/// Product, and what `spmm` needs.
 template <class Config>
 __device__ __forceinline__ void spmm_mma(const typename Config::Element* x, const typename Config::Element* w,
                                          typename Config::Output::Element* y, void* workspace, int n,

@@ -71,7 +71,7 @@ struct WgmmaTile {
     kRows = Config::rows,
     kN = 2 * kSubtiles,
     kOut = kOutputs / 4,
-    kRun = Config::run,
+    kRun = Config::interleave,
     kHolders = Warpgroups::kThreads,
     kSteps = Rings::kLineBytes / 32,  ///< instructions along the k of a chunk, 32 bytes each
   };
@@ -92,8 +92,8 @@ struct WgmmaTile {
     return first_row + j / 2 * kSubtileRows + static_cast<int>(threadIdx.x / 32 % 4) * 16 + j % 2 * 8 +
            lane / 4;
   }
-  /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::run). Columns of W stay as they are,
-  /// but lanes may exchange halves.
+  /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::interleave). Columns of W stay as they
+  /// are, but lanes may exchange halves.
   __device__ __forceinline__ int out_of(int i) const { return fragment_column<kRun, kExchanges>(lane, i); }
   __device__ __forceinline__ Sum& at(int r, int j, int i) { return sums[r][j / 2][fragment_value(j % 2, i)]; }
   __device__ __forceinline__ Sum at(int r, int j, int i) const {
@@ -296,11 +296,11 @@ __device__ __forceinline__ void multiply_chunks(const typename Config::Table& ta
 
 /// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), cluster_rows (CTAs that
 /// share x, with other block rows: the workers of a team), stages (tiles of x) and
-/// stages_w (blocks of W, or merged ones) of the rings, run (neighbouring outputs of a thread: of 16 bytes,
-/// or by columns 2, or 4 of 16 bits), line_bytes (of a chunk along k), operands (a ptx::WgmmaOperands), the
-/// Product and its Element, and what `spmm` needs.
-/// Maps are of x in boxes of tile_n rows, and of each weight in boxes of a block's rows, both shared out to
-/// the CTAs that share them; both have line_bytes along k.
+/// stages_w (blocks of W, or merged ones) of the rings, interleave (neighbouring outputs of a thread: of 16
+/// bytes, or by columns 2, or 4 of 16 bits), line_bytes (of a chunk along k), operands (a
+/// ptx::WgmmaOperands), the Product and its Element, and what `spmm` needs. Maps are of x in boxes of tile_n
+/// rows, and of each weight in boxes of a block's rows, both shared out to the CTAs that share them; both
+/// have line_bytes along k.
 template <class Config, class... Weights>
 __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, const typename Config::Element* w,
                                            typename Config::Output::Element* y, void* workspace, int n,

@@ -76,14 +76,14 @@ struct ColumnSwizzle {
   }
 };
 
-/// The order of W's rows in shared memory. It is chosen so that the accumulators of one thread are kRun
-/// consecutive outputs, although the tensor core gives each thread pairs. Within kRun · kLanes rows, output
-/// lane · kRun + 2 · tile + half is in row
+/// The order of W's rows in shared memory. It is chosen so that the accumulators of one thread are
+/// kInterleave consecutive outputs, although the tensor core gives each thread pairs. Within kInterleave ·
+/// kLanes rows, output lane · kInterleave + 2 · tile + half is in row
 ///  16 · tile + 8 · half + lane   of A, kLanes = 8: a thread has rows `lane` and `lane` + 8 of each tile
 ///  8 · tile + 2 · lane + half    of B, kLanes = 4: a thread has columns 2 · lane, + 1 of each tile
-template <bool kWeightA, int kRun>
+template <bool kWeightA, int kInterleave>
 struct RowOrder {
-  enum : int { kLanes = kWeightA ? 8 : 4, kSpan = kRun * kLanes };
+  enum : int { kLanes = kWeightA ? 8 : 4, kSpan = kInterleave * kLanes };
 
   /// The output in a row of shared memory.
   __device__ static constexpr __forceinline__ int output(int of_row) {
@@ -92,7 +92,7 @@ struct RowOrder {
     const unsigned tile = kWeightA ? within / 16 : within / 8;
     const unsigned half = kWeightA ? within / 8 % 2 : within % 2;
     const unsigned lane = kWeightA ? within % 8 : within % 8 / 2;
-    return static_cast<int>(row - within + lane * kRun + 2 * tile + half);
+    return static_cast<int>(row - within + lane * kInterleave + 2 * tile + half);
   }
   /// The output in the row `pass` × kRows below one of the first kRows rows, less the output in that row. The
   /// order is a permutation of the bits of a row, so the result is a constant if kRows is a power of two.

@@ -189,7 +189,7 @@ class TmaProducer {
             block[i / kOfBlock] * Config::block_in + first_k + share * (Rings::kDepth / Rings::kCtasW);
         ptx::copy_box<Rings::kCtasW>(to, map, i % kOfBlock * Rings::kLine, first_row, full, with);
       } else {
-        enum : int { kSpans = Config::block_out / (4 * Config::run) };
+        enum : int { kSpans = Config::block_out / (4 * Config::interleave) };
         const int first_span = block[i] * kSpans + share * (kSpans / Rings::kCtasW);
         ptx::copy_box_in_order<Rings::kCtasW>(to, map, first_k, first_span, full, with);
       }

@@ -11,14 +11,14 @@ namespace sparsekiln {
 __device__ __forceinline__ constexpr int fragment_value(int half, int i) {
   return i / 2 * 4 + half * 2 + i % 2;
 }
-/// The column of value `i`, where kRun of a thread are neighbours. kExchanges: once exchange_halves has made
-/// four of two pairs.
-template <int kRun, bool kExchanges>
+/// The column of value `i`, where kInterleave of a thread are neighbours. kExchanges: once exchange_halves
+/// has made four of two pairs.
+template <int kInterleave, bool kExchanges>
 __device__ __forceinline__ int fragment_column(int lane, int i) {
-  const int run = i / kRun * (kRun * 4) + i % kRun;
+  const int first = i / kInterleave * (kInterleave * 4) + i % kInterleave;
   const int own = lane % 4;
-  if constexpr (kExchanges) return run + own % 2 * 8 + own / 2 * kRun;
-  return run + own * kRun;
+  if constexpr (kExchanges) return first + own % 2 * 8 + own / 2 * kInterleave;
+  return first + own * kInterleave;
 }
 /// Two lanes are so many apart: the first keeps `first` and gets the `first` of the other; that one
 /// gets the `second` of the first, and keeps its own.

@@ -36,6 +36,7 @@
 #include "runtime/stored_entry.h"
 #include "runtime/stored_requests.h"
 #include "tools/binary_report.h"
+#include "tools/cache_miss.h"
 #include "tools/command.h"
 #include "tools/entry_report.h"
 #include "tools/options.h"
@@ -58,25 +59,7 @@ struct CacheArguments {
   std::string max_files;
   bool failed = false;
   bool bad = false;
-  KernelArguments what;
 };
-
-/// The folder of the store that the arguments mean. Throws Error(cache) where there is none.
-Folder folder_of(const fs::path& asked) {
-  const cache::Store store(asked);
-  if (store.folder().empty()) throw Error(ErrorKind::cache, store.why());
-  return Folder(store.folder());
-}
-
-std::string age(cache::Stamp stamp) {
-  const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(cache::WallClock::now() - stamp).count();
-  if (seconds < 0) return "ahead";
-  if (seconds < 120) return fmt::format("{} s", seconds);
-  if (seconds < 120 * 60) return fmt::format("{} min", seconds / 60);
-  if (seconds < 48 * 3600) return fmt::format("{} h", seconds / 3600);
-  return fmt::format("{} d", seconds / 86400);
-}
 
 std::int64_t unix_time(cache::Stamp stamp) {
   return std::chrono::duration_cast<std::chrono::seconds>(stamp.time_since_epoch()).count();
@@ -199,14 +182,6 @@ std::optional<std::string> source_of(const Folder& folder, const cache::Identity
     answer.warnings.push_back(fmt::format("the source is left out: {}", error.what()));
   }
   return std::nullopt;
-}
-
-/// The row of a file from which no entry could be read.
-std::string state_without_entry(cache::Damage damage) {
-  if (damage == cache::Damage::none) return "is gone by now";
-  if (damage == cache::Damage::other_version)
-    return "is of another version of the store's format, which its programs go on using";
-  return fmt::format("is damaged ({}); the next program that needs it makes it again", cache::name(damage));
 }
 
 /// Adds what failed to the answer; the files are its source and log.
@@ -383,103 +358,17 @@ Answer clear(const CacheArguments& arguments) {
                                                                : cache::Clear::all));
 }
 
-/// Whether the job's driver loads something of a payload that is whole; `versions` as in best_binary.
-bool is_usable(const cache::Identity& identity, std::span<const std::byte> payload, const BuildJob& job,
-               std::set<int>& versions, std::string& damage) {
-  const auto whole = [&](const Binary& binary) {
-    damage = wrong_numbers(binary, job.problem, job.target, job.plan);
-    return damage.empty();
-  };
-  return best_binary(identity, payload, job.toolchain, whole, &versions) != nullptr;
-}
-
-/// What the folder has under the very key that is wanted: nothing, or "entry" where it is whole and the job's
-/// driver loads it, or why it is no use, for people.
-std::string state_of(const Folder& folder, const cache::Identity& wanted, const BuildJob& job) {
-  std::string state;
-  for (const File& file : cache::list(folder)) {
-    if (file.key != wanted.key().hex()) continue;
-    cache::Damage damage{};
-    const auto entry = cache::read_entry(folder, file, damage);
-    const bool whole = file.kind == FileKind::entry && entry && entry->identity == wanted;
-    std::set<int> versions;
-    std::string wrong;
-    if (whole && is_usable(wanted, entry->payload, job, versions, wrong)) return "entry";
-    if (!wrong.empty())
-      state += fmt::format("{} is damaged: {}\n", printable(file.path.string()), wrong);
-    else if (whole && versions.empty())
-      state += fmt::format("{} holds another kernel than its identity says\n", printable(file.path.string()));
-    else if (whole)
-      state += fmt::format("{} is of NVRTC {}, whose code {} does not load\n", printable(file.path.string()),
-                           versions_text(versions), cuda::describe_driver(job.toolchain));
-    else if (file.kind == FileKind::entry)
-      state += fmt::format("{} {}\n", printable(file.path.string()), state_without_entry(damage));
-    if (file.kind == FileKind::bad)
-      state += fmt::format("{} was damaged, and set aside\n", printable(file.path.string()));
-    if (file.kind != FileKind::failed || !entry) continue;
-    if (const auto failure = cache::decode_failure(entry->payload))
-      state += fmt::format("{} ago {} refused it: {}\n", age(failure->made), printable(failure->toolchain),
-                           failure->message);
-  }
-  return state;
-}
-
-Answer explain_miss(const CacheArguments& arguments) {
-  const Options options = arguments.what.options();
-  const BuildJob job = job_of(Layout::load(arguments.what.file), options);
-  const cache::Identity wanted = identity_of(job.problem, job.target, job.plan);
-  const std::string key = wanted.key().hex();
-  ReadOnlyStores layers(job.packs, job.environment_packs, job.require);
-  const Folder folder = folder_of(options.cache_dir);
-  std::set<int> versions;
-  const bool in_pack = layers.find(wanted, [&](std::span<const std::byte> payload, std::string& damage) {
-    return is_usable(wanted, payload, job, versions, damage);
-  });
-  const std::string state = in_pack ? "" : state_of(folder, wanted, job);
-  const bool hit = in_pack || state == "entry";
-  Answer answer;
-  answer.json = {{"key", key}, {"identity", describe_identity(wanted)}, {"hit", hit}};
-  if (hit) {
-    answer.json["from"] = name(in_pack ? From::pack : From::store);
-    answer.text =
-        fmt::format("a hit: {} is there (from {})\n", key, name(in_pack ? From::pack : From::store));
-    return answer;
-  }
-  answer.text = fmt::format("a miss: {}\n{}", key, state);
-  answer.json["state"] = state;
-  answer.json["nearest"] = nullptr;
-  const auto nearest = cache::nearest(folder, wanted);
-  if (!nearest) {
-    answer.text += fmt::format("'{}' has no kernel that can be read\n", printable(folder.path().string()));
-    return answer;
-  }
-  if (nearest->differences.empty()) return answer;  // `state` has said what is wrong with it
-  Json differences = Json::array();
-  answer.text += fmt::format("the nearest entry, {}, differs in\n", nearest->file.key);
-  for (const cache::Difference& one : nearest->differences) {
-    differences.push_back({{"field", one.field}, {"wanted", one.wanted}, {"stored", one.stored}});
-    answer.text += fmt::format("  {:<15} wanted {}, stored {}\n", printable(one.field), printable(one.wanted),
-                               printable(one.stored));
-  }
-  answer.json["nearest"] = {{"key", nearest->file.key}, {"differences", differences}};
-  return answer;
-}
-
 }  // namespace
 
 void add_cache(CLI::App& root, Invocation& invocation) {
   CLI::App& app = *root.add_subcommand("cache", "looks into the store of compiled kernels, and tidies it");
   app.require_subcommand(1);
-  const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheArguments&),
-                        bool takes_kernel = false) {
+  const auto verb = [&](const char* name, const char* help, Answer (*command)(const CacheArguments&)) {
     CLI::App& sub = *app.add_subcommand(name, help);
     const auto arguments = std::make_shared<CacheArguments>();
-    if (takes_kernel)
-      add_kernel(sub, arguments->what);
-    else
-      sub.add_option("--cache-dir", arguments->folder,
-                     "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
-                     "~/.cache/sparsekiln)");
+    sub.add_option("--cache-dir", arguments->folder,
+                   "folder of the store (else SPARSEKILN_CACHE_DIR, XDG_CACHE_HOME/sparsekiln, "
+                   "~/.cache/sparsekiln)");
     add_json(sub, invocation);
     sub.callback(
         [&invocation, arguments, command] { invocation.command = [=] { return command(*arguments); }; });
@@ -507,8 +396,12 @@ void add_cache(CLI::App& root, Invocation& invocation) {
       ->required();
   add_json(key, invocation);
   key.callback([&invocation, made] { invocation.command = [=] { return make_key(*made); }; });
-  verb("explain-miss", "says in which fields a wanted kernel differs from the nearest one that is there",
-       explain_miss, true);
+  CLI::App& miss = *app.add_subcommand(
+      "explain-miss", "says in which fields a wanted kernel differs from the nearest one that is there");
+  const auto wanted = std::make_shared<KernelArguments>();
+  add_kernel(miss, *wanted);
+  add_json(miss, invocation);
+  miss.callback([&invocation, wanted] { invocation.command = [=] { return explain_miss(*wanted); }; });
 }
 
 }  // namespace sparsekiln::tools

@@ -65,10 +65,10 @@ std::string grid(const Layout& layout, const Schedule& schedule) {
           if (step.block[static_cast<std::size_t>(row)] >= 0)
             lines[static_cast<std::size_t>(step.output() * schedule.merge + row)]
                  [static_cast<std::size_t>(step.input())] = symbol_of(worker);
-  const auto cluster = static_cast<std::size_t>(schedule.rows * schedule.merge);
+  const auto row_group = static_cast<std::size_t>(schedule.rows * schedule.merge);
   std::string text;
   for (std::size_t place = 0; place < lines.size(); ++place) {
-    if (cluster > 1 && place > 0 && place % cluster == 0)
+    if (row_group > 1 && place > 0 && place % row_group == 0)
       text += fmt::format("{:>6}  {:->{}}\n", "", "", cols);
     if (schedule.row_of_place[place] >= 0)
       text += fmt::format("{:>6}  {}\n", schedule.row_of_place[place], lines[place]);
@@ -92,7 +92,7 @@ std::string draw_schedule(const Problem& problem, const Schedule& schedule, cons
       "schedule for {} at n = {}: {}\n"
       "{} workers of {} steps on average, {} at most (balance {:.3f}{}), waves: {}\n"
       "tiles of x: {} loaded, {} by single rows ({:.1f} % saved); blocks filled with zeros: {}{}\n"
-      "split clusters: {}, partial sums: {}\n",
+      "split row groups: {}, partial sums: {}\n",
       target.to_string(), n, to_string(config), schedule.workers(), fmt::format("{:.1f}", found.mean_cost),
       found.largest_cost, found.balance(),
       rounds == 1 ? "" : fmt::format(", after {} rounds {:.3f}", rounds, schedule.balance(rounds)),

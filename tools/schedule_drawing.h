@@ -17,7 +17,7 @@ namespace sparsekiln::tools {
 
 /// A schedule for people: what it saves and costs; a bar for each worker; and, of a grid of up to 64 × 64
 /// blocks, the blocks in the order of their places, each with the symbol of the worker that computes it. A
-/// line between rows ends a cluster.
+/// line between rows ends a row group.
 [[nodiscard]] std::string draw_schedule(const Problem& problem, const Schedule& schedule,
                                         const Target& target, const Config& config, std::int64_t n);
 

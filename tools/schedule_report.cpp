@@ -31,7 +31,7 @@ Json describe_figures(const Schedule& schedule) {
           {"loads_saved", found.saved()},
           {"filled_blocks", found.filled},
           {"steps_without_blocks", found.without_blocks},
-          {"split_clusters", schedule.counters},
+          {"split_row_groups", schedule.counters},
           {"partials", schedule.partials}};
 }
 

@@ -11,8 +11,8 @@
 
 namespace sparsekiln::cpu {
 
-/// How code reads what an epilogue takes, for the outputs of one vector: all as vectors of as many numbers, in
-/// the type of the sums.
+/// How code reads what an epilogue takes, for the outputs of one vector: all as vectors of as many numbers,
+/// in the type of the sums.
 struct EpilogueAccess {
   using Value = llvm::Value;
   std::function<Value*(std::int64_t weight)> sum;

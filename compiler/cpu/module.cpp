@@ -56,11 +56,11 @@ void validate_config(const Computation& what, const Target& target, const Config
     refuse(fmt::format(
         "config '{}': the cpu target has its layout as data; table=global or table=attached would work",
         given));
-  if (config.in_flight > 0 || config.split_saves != 0 || config.cluster != 1 || config.cluster_rows != 1 ||
-      config.panels != 0)
+  check_knobs(config);
+  if (config.in_flight > 0 || config.split_saves != 0 || config.cluster != 1 || config.cluster_rows != 1)
     refuse(
         fmt::format("config '{}': the cpu takes batch tiles as they come, and splits rows for balance alone; "
-                    "split_saves=0 in_flight=all cluster=1 cluster_rows=1 panels=0 would work",
+                    "split_saves=0 in_flight=all cluster=1 cluster_rows=1 would work",
                     given));
   if (config.operand_a != Config().operand_a)
     refuse(fmt::format("config '{}': the cpu has no tensor core to choose an operand of", given));

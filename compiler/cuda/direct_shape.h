@@ -22,6 +22,13 @@ struct DirectShape {
   std::int64_t shared_bytes = 0;  ///< dynamic
 };
 
+/// The knob `panels` of variant direct. 1: a pass of the launch copies x to panels first, [in /
+/// block.in][tile_n][block.in] for each batch tile, where what a block is multiplied with lies together.
+/// Linear layers.
+[[nodiscard]] inline bool has_panels(const Config& config) {
+  return config.variant == Variant::direct && config.knobs[0] != 0;
+}
+
 /// Whether the CTAs that a multiprocessor is given (Config::split) have the registers, and one the shared
 /// memory.
 [[nodiscard]] bool direct_fits(const Spmm& problem, const Target& target, const Config& config);

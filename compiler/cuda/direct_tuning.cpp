@@ -42,7 +42,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const double loads_x = (derives ? 2.0 : 1.0) * units_x;
   const double loads_w = columns ? 4.0 * ceil_div(units_w, 4) / blocks : units_w;
   // At the ends of items, loads are predicated, and what they lack is cleared.
-  const double load = blocks * (10 + (config.panels != 0 ? 3.0 : 6.0) * loads_x + 3.0 * loads_w);
+  const double load = blocks * (10 + (has_panels(config) ? 3.0 : 6.0) * loads_x + 3.0 * loads_w);
   const double cleared = 4.0 * (loads_x + units_w);
   costs.begin = warps * ((columns ? 90 : 105) + config.stages * (load + cleared));
   // A warp has a chunk of its own.
@@ -75,9 +75,9 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
   if (const char* const why = warp_rejection(problem, target, config); why != nullptr) return why;
   if (config.warps * config.split < kLeastWarps)
     return "fewer than twelve warps of a multiprocessor do not hide what each of them waits for";
-  if (config.panels != 0 && problem.derivative != Activation::none) return "panels hold x, not z";
-  if (config.panels != 0 && problem.correlation) return "panels are of the batch rows of a linear layer";
-  if (config.panels != 0 && warp_chunk(problem, config).blocks == 1)
+  if (has_panels(config) && problem.derivative != Activation::none) return "panels hold x, not z";
+  if (has_panels(config) && problem.correlation) return "panels are of the batch rows of a linear layer";
+  if (has_panels(config) && warp_chunk(problem, config).blocks == 1)
     return "a block has 64 bytes of a row of x: it needs no panel";
   if (config.stages == 1 && config.tile_n > 8) {  // else x is little beside W
     Config ahead = config;
@@ -97,7 +97,7 @@ constexpr SearchAxes kAxes{.tile_n = {8, 16, 32, 64},
                            .tiles = {{1, 1}},
                            .table = {TableForm::global},
                            .operand_a = {OperandA::x, OperandA::w},
-                           .panels = {0, 1}};
+                           .knobs = {{0}, {1}}};
 
 }  // namespace
 

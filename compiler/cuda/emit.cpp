@@ -1,6 +1,6 @@
 #include "compiler/cuda/emit.h"
+#include "compiler/cuda/direct_shape.h"
 
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +15,7 @@
 #include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
 #include "compiler/cuda/normalise.h"
+#include "compiler/cuda/parameters.h"
 #include "compiler/cuda/refusal.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
@@ -22,7 +23,6 @@
 #include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/named.h"
-#include "compiler/operand_table.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
@@ -43,7 +43,7 @@ Instance instance_of(const Spmm& problem, const Target& target, const Config& co
   instance.attributes.overlaps_previous = overlaps_launches(problem, target) && !problem.normalisation;
   // The product fetches its first blocks while x is copied.
   instance.attributes.passes_overlap =
-      config.panels != 0 && !problem.normalisation && target.compute_capability() >= 90;
+      has_panels(config) && !problem.normalisation && target.compute_capability() >= 90;
   return instance;
 }
 
@@ -77,63 +77,6 @@ void write_header(std::string& text, const Spmm& problem, const Target& target, 
       name(problem.order), target.to_string());
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
-}
-
-/// One parameter of a kernel, after those that all kernels have.
-struct Parameter {
-  Argument argument;
-  std::string_view declaration;  ///< Element: y's; Residual: the residual's; Operand: W's
-  std::string member;            ///< of EpilogueArguments in templates/epilogue.cuh
-  bool of_product = true;        ///< otherwise no member: what follows the product takes it
-};
-
-/// How a kernel declares what an operand points at.
-std::string_view pointed_at(const OperandRow& row) {
-  switch (row.type) {
-    case OperandType::operand:
-      return "const Operand*";
-    case OperandType::result:
-      return row.form == OperandForm::activation ? "const Residual*" : "const Element*";
-    case OperandType::sums:
-    case OperandType::f32:
-      return "const float*";
-  }
-  throw Error(ErrorKind::internal, "an operand of no type");
-}
-
-/// Whether kernels may read an operand besides x and W.
-bool is_read_besides(const OperandRow& row, const Spmm& problem) {
-  return row.argument && row.argument != Argument::x && row.argument != Argument::w && !row.computed(problem);
-}
-
-/// Whether a kernel takes such an operand. The second weight follows the first one, whatever the epilogue is.
-bool is_parameter(const OperandRow& row, const Spmm& problem) {
-  if (row.view == &Operands::v) return problem.weights() > 1;
-  return is_read_besides(row, problem) && row.taken(problem);
-}
-
-/// What a kernel reads besides x and W.
-std::vector<Parameter> parameters_of(const Spmm& problem) {
-  std::vector<Parameter> parameters;
-  if (problem.epilogue.scale)
-    parameters.insert(parameters.end(),
-                      {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
-  for (const OperandRow& row : operand_rows()) {
-    if (!is_parameter(row, problem)) continue;
-    parameters.push_back({*row.argument, pointed_at(row), std::string(row.name)});
-    if (const std::optional<Argument> stride = stride_of(*row.argument))
-      parameters.push_back({*stride, "long long", fmt::format("{}_stride", row.name)});
-  }
-  if (problem.epilogue.lstm) parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell"});
-  if (problem.normalisation) {
-    parameters.push_back(
-        {Argument::normalisation, "const sparsekiln::NormalisationMatrices", "normalisation", false});
-    if (problem.normalisation->lstm)
-      parameters.push_back({Argument::cell, "const sparsekiln::CellMatrices", "cell", false});
-  }
-  if (problem.convolution.dynamic)
-    parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
-  return parameters;
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& with) {
@@ -175,18 +118,16 @@ Declarations declarations_of(const Spmm& problem, const Config& config, const In
   members.flag("full_tiles", problem.has_whole_tiles(config.tile_n), "no batch tile lacks entries");
   members.append(image_declarations(problem.convolution, problem.correlation.get(), problem.gathers(),
                                     problem.by_columns()));
-  members.flag("panels", config.panels != 0, "x is read from the workspace, by blocks");
+  members.flag("panels", has_panels(config), "x is read from the workspace, by blocks");
   members.flag("by_columns", problem.by_columns(), "blocks of W are read as if they were transposed");
   members.flag("feature_major", problem.feature_major(), "x[in, n] and y[out, n]");
   members.flag("past_l2", writes_past_l2(problem, config), "y is written past L2, which has x and W");
   members.flag("scales", problem.epilogue.scale);
-  for (const OperandRow& row : operand_rows())
-    if (is_read_besides(row, problem))
-      members.flag(fmt::format("has_{}", row.name), is_parameter(row, problem));
+  members.append(operand_declarations(problem));
   members.type("Residual", fmt::format("sparsekiln::{}", output_of(problem.result_dtype)));
   if (problem.epilogue.edge_bias) members.type("Edges", "EdgeRuns");
-  members.flag("lstm", problem.epilogue.lstm);
-  members.flag("keeps", problem.epilogue.keep, "what the gradient of the cell reads");
+  for (const EpiloguePart& part : kEpilogueParts)
+    if (part.part != &Epilogue::scale) members.flag(part.name, problem.epilogue.*part.part);
   members.flag("overlaps", begins_early(instance), "this kernel may begin early: it waits");
   members.flag("first_overlaps", instance.attributes.overlaps_previous, "the first kernel of the launch may");
   members.type("Activation", fmt::format("sparsekiln::{}", activation_of(problem.epilogue.activation)));
@@ -326,12 +267,11 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
     refuse("a config's split is 1 or more, or derived where tables are attached");
   if (config.in_flight < kDerivedInFlight || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or all", kMostGridRows));
-  if (config.panels != 0 && config.variant != Variant::direct)
-    refuse(fmt::format("variant {} reads x where it is; panels=0 would work", name(config.variant)));
-  if (config.panels != 0 && config.panels != 1) refuse("panels is 0 or 1");
-  if (config.panels != 0 && problem.correlation)
+  check_knobs(config);
+  if (has_panels(config) && config.knobs[0] != 1) refuse("panels is 0 or 1");
+  if (has_panels(config) && problem.correlation)
     refuse("panels are of the batch rows of a linear layer; panels=0 would work");
-  if (config.panels != 0 && problem.derivative != Activation::none)
+  if (has_panels(config) && problem.derivative != Activation::none)
     refuse("panels hold x, not z; panels=0 would work");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
@@ -368,7 +308,7 @@ Workspace workspace_of(const Spmm& problem, const Config& config, std::int32_t t
   if (schedule.counters != 0)
     workspace.bytes_per_tile = std::int64_t{4} * config.rows * problem.weights() * config.merge *
                                problem.block.out * config.tile_n * schedule.partials;
-  if (config.panels != 0) {
+  if (has_panels(config)) {
     const std::int64_t panels = panel_bytes(problem, config);
     workspace.bytes_per_tile =
         (workspace.bytes_per_tile + kPanelAlignment - 1) / kPanelAlignment * kPanelAlignment + panels;
@@ -403,7 +343,7 @@ Entry entry_of(const Spmm& problem, const RangedConfig& range, const Instance& i
     entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
     entry.passes.push_back(fmt::format("sparsekiln_rows_to_images_{}", index));
   }
-  if (range.config.panels != 0)
+  if (has_panels(range.config))
     entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_panels_{}", index));
   if (problem.normalisation) entry.passes.push_back(fmt::format("sparsekiln_normalise_{}", index));
   entry.workers = 0;
@@ -441,7 +381,7 @@ class KernelWriter {
     entry.workspace = workspace_of(problem_, range.config, instance.threads, schedule, counters_in_front);
     TableFigures figures{schedule.counters, entry.workspace.counter_bytes, entry.workspace.bytes_per_tile};
     if (problem_.epilogue.edge_bias) figures.features = problem_.out_features();
-    if (range.config.panels != 0) figures.columns = problem_.in_blocks();
+    if (has_panels(range.config)) figures.columns = problem_.in_blocks();
     tables_.write(index(), make_tables(problem_, schedule, instance.chunk), range.config.table, figures,
                   gates());
     write(range.config, instance, std::move(entry), schedule.counters > 0);
@@ -482,7 +422,7 @@ class KernelWriter {
                   .threads = instance.threads,
                   .ctas = instance.ctas,
                   .tensor_maps = instance.tensor_maps.size(),
-                  .panels = config.panels != 0,
+                  .panels = has_panels(config),
                   .takes_tables = config.table == TableForm::attached,
                   .overlaps = begins_early(instance),
                   .members = members.text()});

@@ -3,20 +3,22 @@
 #include <algorithm>
 #include <array>
 
+#include "compiler/cuda/family_lists.h"
+
 namespace sparsekiln::cuda {
 
-// Each is defined in the file of its name.
-extern const SpmmFamily kSpmmSimt, kSpmmMma, kSpmmStream, kSpmmWgmma, kSpmmWgmmaRows, kSpmmDirect, kSpmmHalo;
-extern const SddmmFamily kSddmmSimt, kSddmmMma, kSddmmWgmma, kSddmmGrouped, kSddmmHalo;
+// Each is defined in the file of its name. The lists are meson.build's.
+extern const SpmmFamily SPARSEKILN_SPMM_FAMILIES;
+extern const SddmmFamily SPARSEKILN_SDDMM_FAMILIES;
 
 namespace {
 
-constexpr std::array kSpmmFamilies{
-    &kSpmmSimt, &kSpmmMma, &kSpmmStream, &kSpmmWgmma, &kSpmmWgmmaRows, &kSpmmDirect, &kSpmmHalo,
-};
-constexpr std::array kSddmmFamilies{
-    &kSddmmSimt, &kSddmmMma, &kSddmmWgmma, &kSddmmGrouped, &kSddmmHalo,
-};
+template <class... Family>
+constexpr auto addresses_of(const Family&... families) {
+  return std::array{&families...};
+}
+constexpr auto kSpmmFamilies = addresses_of(SPARSEKILN_SPMM_FAMILIES);
+constexpr auto kSddmmFamilies = addresses_of(SPARSEKILN_SDDMM_FAMILIES);
 
 }  // namespace
 

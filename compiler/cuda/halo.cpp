@@ -35,7 +35,7 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const HaloShape& shape) 
   constexpr std::int32_t kLineBytes = 64;
   const BlockShape block = problem.weight_block();
   // The order of rows that puts four neighbouring outputs together.
-  constexpr std::int32_t kRun = 4;
+  constexpr std::int32_t kInterleave = 4;
   return {{.operand = Argument::x,
            .type = problem.dtype,
            .row_length = problem.in_features(),
@@ -53,7 +53,7 @@ std::vector<TensorMap> tensor_maps(const Spmm& problem, const HaloShape& shape) 
            .box_length = kHaloLine,
            .box_rows = block.out,
            .swizzle_bytes = kLineBytes,
-           .run = problem.by_columns() ? 0 : kRun}};
+           .interleave = problem.by_columns() ? 0 : kInterleave}};
 }
 
 Instance instantiate(const Spmm& problem, const Target& target, const Config& config) {

@@ -39,7 +39,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages", config.stages);
   members.number("warps_out", shape.warps_out);
   members.number("warps_n", shape.warps_n);
-  members.number("run", shape.run, "neighboring outputs of a thread");
+  members.number("interleave", shape.interleave, "neighboring outputs of a thread");
   members.flag("weight_a", config.operand_a == OperandA::w);
   members.flag("async_copy", shape.async_copy);
   return instance;

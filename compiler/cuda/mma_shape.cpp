@@ -55,7 +55,8 @@ std::int32_t fragments_of(const WarpGrid& warps, const TileGrid& tile, OperandA 
 
 /// Neighboring outputs of a thread, where W is read by columns and its outputs are in their own order: as
 /// many as make whole sectors of what a warp stores at once, 32 bytes of eight lanes (W as A) or of four.
-std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
+std::int32_t interleave_by_columns(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem,
+                                   OperandA a) {
   const bool floats = problem.dtype == DType::f32;
   // Feature-major, what lies side by side are batch rows: outputs stay as they are.
   const bool exchanges = !floats && problem.out_dtype != DType::f32 && !problem.feature_major();
@@ -65,13 +66,14 @@ std::int32_t run_by_columns(const WarpGrid& warps, const TileGrid& tile, const S
 }
 
 /// Neighboring outputs of a thread: of as many tiles as its warp has, to 16 bytes.
-std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
-  if (problem.by_columns()) return run_by_columns(warps, tile, problem, a);
+std::int32_t interleave_of(const WarpGrid& warps, const TileGrid& tile, const Spmm& problem, OperandA a) {
+  if (problem.by_columns()) return interleave_by_columns(warps, tile, problem, a);
   const DType out_dtype = problem.out_dtype;
-  std::int32_t run = 2;
-  while (run * 2 * static_cast<std::int32_t>(size_of(out_dtype)) <= 16 && tile.out / warps.out % run == 0)
-    run *= 2;
-  return run;
+  std::int32_t interleave = 2;
+  while (interleave * 2 * static_cast<std::int32_t>(size_of(out_dtype)) <= 16 &&
+         tile.out / warps.out % interleave == 0)
+    interleave *= 2;
+  return interleave;
 }
 
 /// The grid of `warps` warps that reads the fewest fragments for its products; of equals, the one with the
@@ -79,7 +81,8 @@ std::int32_t run_of(const WarpGrid& warps, const TileGrid& tile, const Spmm& pro
 WarpGrid choose_warps(const Spmm& problem, const Config& config, const TileGrid& tile) {
   WarpGrid best;
   const auto cost = [&](const WarpGrid& warps) {
-    return 64 * fragments_of(warps, tile, config.operand_a) - run_of(warps, tile, problem, config.operand_a);
+    return 64 * fragments_of(warps, tile, config.operand_a) -
+           interleave_of(warps, tile, problem, config.operand_a);
   };
   for (std::int32_t out = 1; out <= config.warps; ++out) {
     if (config.warps % out != 0) continue;
@@ -203,7 +206,7 @@ MmaShape mma_shape(const Spmm& problem, const Target& target, const Config& conf
   shape.threads = 32 * config.warps;
   shape.warps_out = warps.out;
   shape.warps_n = warps.n;
-  shape.run = run_of(warps, tile, problem, config.operand_a);
+  shape.interleave = interleave_of(warps, tile, problem, config.operand_a);
   shape.sums = tiles_of(problem, config) * sums_of(warps, tile);
   choose_chunk(shape, problem, target, config, fragments_of(warps, tile, config.operand_a));
   const std::int32_t units = block_units(problem);

@@ -24,7 +24,7 @@ struct MmaShape {
   std::int32_t warps_n = 0;       ///< … and along the batch rows of a tile
   std::int32_t chunk_units = 0;   ///< 16 bytes of k each, of one stage's rows: 2, 4 or 8
   ChunkShape chunk;               ///< the same, as the schedule's tables have it
-  std::int32_t run = 0;           ///< neighbouring outputs of a thread, 16 bytes at most
+  std::int32_t interleave = 0;    ///< neighbouring outputs of a thread, 16 bytes at most
   std::int32_t sums = 0;          ///< a thread
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic
   bool async_copy = false;        ///< cp.async: sm_80 and later

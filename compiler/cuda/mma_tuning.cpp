@@ -35,7 +35,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   const double through_registers = if_it(!shape.async_copy, 5);  // a pass: read here, written there
   const double warps = config.warps;
   // Feature-major, values are stored one by one.
-  const double stores = shape.sums * (problem.feature_major() ? 7.8 : 14.0 / shape.run);
+  const double stores = shape.sums * (problem.feature_major() ? 7.8 : 14.0 / shape.interleave);
 
   LoopCosts costs;
   costs.threads = shape.threads;
@@ -87,8 +87,8 @@ bool stores_sectors(const Spmm& problem, const Target& target, const Config& con
   constexpr std::size_t kSector = 32;  // bytes
   if (!problem.by_columns() || problem.feature_major()) return true;
   const std::size_t lanes = config.operand_a == OperandA::w ? 8 : 4;
-  const auto run = static_cast<std::size_t>(mma_shape(problem, target, config).run);
-  return lanes * run * size_of(problem.out_dtype) >= kSector;
+  const auto interleave = static_cast<std::size_t>(mma_shape(problem, target, config).interleave);
+  return lanes * interleave * size_of(problem.out_dtype) >= kSector;
 }
 
 bool keeps_costs(const Spmm& problem, const Target& target, const Config& config, const LoopCosts& costs) {

@@ -409,12 +409,12 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   family.validate(gradient, target);
   if (gradient.channels_first())
     throw Error(ErrorKind::internal, "channels-first activations that nothing transposes");
+  check_knobs(config);
   if (config.packed || config.merge != 1 || config.in_flight > 0 || config.split_saves != 0 ||
-      config.cluster != 1 || config.cluster_rows != 1 || config.panels != 0 ||
-      config.operand_a != Config().operand_a)
+      config.cluster != 1 || config.cluster_rows != 1 || config.operand_a != Config().operand_a)
     refuse(fmt::format(
         "config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=all cluster=1 cluster_rows=1 "
-        "panels=0 operand_a=x would work",
+        "operand_a=x would work",
         to_string(config), name(gradient.operation)));
   if (config.table != TableForm::constant && config.table != TableForm::global)
     refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",

@@ -65,7 +65,7 @@ Instance instantiate(const Sddmm& gradient, const Target&, const Config& config)
   instance.tensor_maps = tensor_maps(gradient, config);
   Declarations& members = instance.declarations;
   members.number("place_tiles", shape.place_tiles, "tiles that a stage has room for");
-  members.number("run", shape.run, "neighboring inputs of a thread");
+  members.number("interleave", shape.interleave, "neighboring inputs of a thread");
   members.number("operands", wgmma_operands_of(gradient.dtype), "ptx::WgmmaOperands");
   return instance;
 }
@@ -78,7 +78,7 @@ SddmmGroupedShape sddmm_grouped_shape(const Sddmm& gradient, const Config& confi
   shape.pairs = config.rows / (2 * kMultiplying);
   const GroupShape group = group_shape(gradient, config);
   shape.place_tiles = static_cast<std::int32_t>(group.place_bytes / group.in_bytes);
-  shape.run = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
+  shape.interleave = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
   shape.sums = kPieceSide * kPieceSide / 128 * 2 * shape.pairs;
   shape.static_bytes = kStaticBytes;
   shape.shared_bytes = std::int64_t{config.stages} * shape.place_tiles * config.tile_n * kLineBytes;

@@ -19,7 +19,7 @@ struct SddmmGroupedShape {
   std::int32_t threads = 32 * kGroupedWarps;
   std::int32_t pairs = 0;         ///< of pieces, of a warpgroup
   std::int32_t place_tiles = 0;   ///< that a stage has room for
-  std::int32_t run = 0;           ///< neighbouring inputs of a thread
+  std::int32_t interleave = 0;    ///< neighbouring inputs of a thread
   std::int32_t sums = 0;          ///< of a thread that multiplies
   std::int64_t static_bytes = 0;  ///< of shared memory, beside the stages
   std::int64_t shared_bytes = 0;  ///< of all stages, dynamic

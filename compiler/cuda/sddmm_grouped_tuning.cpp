@@ -23,7 +23,8 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target&, const Config& config
   costs.group_shared_bytes = std::int64_t{products} * 3 * kPieceSide * 32;
   costs.run = 2490 + 42.0 * config.rows;
   costs.chunk = 64 + 76.3 * config.rows;
-  costs.block = (shape.run == 4 ? 573.0 : 422.0) * static_cast<double>(pieces);  // halves are exchanged
+  costs.block =
+      (shape.interleave == 4 ? 573.0 : 422.0) * static_cast<double>(pieces);  // halves are exchanged
   costs.waits = {.chunk = kChunk};
   return costs;
 }

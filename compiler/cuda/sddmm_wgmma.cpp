@@ -65,7 +65,7 @@ Instance instantiate(const Sddmm& gradient, const Target& target, const Config& 
   instance.dynamic_shared_bytes = static_cast<std::int32_t>(shape.shared_bytes);
   instance.tensor_maps = tensor_maps(gradient, config);
   Declarations& members = instance.declarations;
-  members.number("run", shape.run, "neighboring inputs of a thread");
+  members.number("interleave", shape.interleave, "neighboring inputs of a thread");
   members.number("operands", wgmma_operands_of(gradient.dtype), "ptx::WgmmaOperands");
   return instance;
 }
@@ -78,7 +78,7 @@ SddmmWgmmaShape sddmm_wgmma_shape(const Sddmm& gradient, const Target& target, c
   SddmmWgmmaShape shape;
   shape.warpgroups_out = gradient.block.out / kOutputs;
   shape.columns = inputs * shape.warpgroups_out / 2;
-  shape.run = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
+  shape.interleave = 8 / static_cast<std::int32_t>(size_of(gradient.out_dtype));
   if (shape.columns < kLeastColumns)
     refuse(config, fmt::format("two warpgroups share the {} inputs of a run, {} at least each: rows={} would "
                                "work",

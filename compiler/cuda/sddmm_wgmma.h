@@ -17,7 +17,7 @@ struct SddmmWgmmaShape {
   std::int32_t threads = 32 * kWgmmaWarps;
   std::int32_t warpgroups_out = 1;  ///< that share out the outputs of a run: 1 or 2; if 1, both its inputs
   std::int32_t columns = 0;         ///< inputs of a warpgroup
-  std::int32_t run = 0;             ///< neighbouring inputs of a thread
+  std::int32_t interleave = 0;      ///< neighbouring inputs of a thread
   std::int32_t sums = 0;            ///< of a thread that multiplies
   std::int64_t static_bytes = 0;    ///< of shared memory, beside the stages
   std::int64_t stage_bytes = 0;     ///< of one

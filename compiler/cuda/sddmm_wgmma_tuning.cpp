@@ -20,7 +20,7 @@ SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config&
   costs.begin = kWarps * 100;
   // All sums go through the epilogue, whether the run has their block or not; halves of 16 bits are
   // exchanged.
-  costs.run = kWarps * (10 + (shape.run == 4 ? 4.8 : 3.1) * shape.sums);
+  costs.run = kWarps * (10 + (shape.interleave == 4 ? 4.8 : 3.1) * shape.sums);
   costs.chunk = kWarps * (44 + 1.5 * instructions);
   const double ahead = std::max(config.stages - 1, 1);
   costs.waits = {.chunk = 0.27 / ahead, .kilobyte = 0.017 / ahead};

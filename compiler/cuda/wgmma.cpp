@@ -37,7 +37,7 @@ TensorMap map_of_weight(const Spmm& problem, const Config& config, Argument weig
           .box_length = length,
           .box_rows = (problem.by_columns() ? length : block.out) / config.cluster,
           .swizzle_bytes = shape.line_bytes,
-          .run = problem.by_columns() ? 0 : shape.run,
+          .interleave = problem.by_columns() ? 0 : shape.interleave,
           .to_tf32 = problem.dtype == DType::f32};
 }
 
@@ -70,7 +70,7 @@ Instance instantiate(const Spmm& problem, const Target& target, const Config& co
   members.number("stages", shape.stages_x, "tiles of x");
   members.number("stages_w", shape.stages_w, "blocks of W, or merged ones");
   members.number("cluster", config.cluster, "batch tiles that share W");
-  members.number("run", shape.run, "neighboring outputs of a thread");
+  members.number("interleave", shape.interleave, "neighboring outputs of a thread");
   members.number("line_bytes", shape.line_bytes, "of a chunk along k");
   members.number("operands", wgmma_operands_of(problem.dtype), "ptx::WgmmaOperands");
   return instance;

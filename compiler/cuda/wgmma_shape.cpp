@@ -48,7 +48,7 @@ WgmmaShape wgmma_shape(const Spmm& problem, const Target& target, const Config& 
   const std::int64_t bytes_w = std::int64_t{problem.block.out} * config.merge * shape.line_bytes;
   const std::int64_t most_bytes = multiprocessor(target).shared_per_cta - kWgmmaStaticShared;
   const auto value_bytes = static_cast<std::int32_t>(size_of(problem.out_dtype));
-  shape.run = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
+  shape.interleave = problem.by_columns() ? 8 / value_bytes : 16 / value_bytes;
   shape.chunk.parts = block_bytes / shape.line_bytes;
   shape.chunk.weights = problem.weights();
   if (shape.chunk.parts > kMostParts)

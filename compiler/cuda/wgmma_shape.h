@@ -23,11 +23,11 @@ inline constexpr std::int32_t kMostWgmmaProducts = 192;
 /// The numbers of templates/spmm_wgmma.cuh that follow from a config.
 struct WgmmaShape {
   std::int32_t threads = 32 * kWgmmaWarps;
-  std::int32_t stages_x = 0;  ///< tiles of x
-  std::int32_t stages_w = 0;  ///< blocks of W, or merged ones
-  std::int32_t run = 0;       ///< neighbouring outputs of a thread
-  std::int32_t sums = 0;      ///< of a thread that multiplies
-  std::int32_t products = 0;  ///< of a thread, where they are not summed in place: of 8-bit floats
+  std::int32_t stages_x = 0;    ///< tiles of x
+  std::int32_t stages_w = 0;    ///< blocks of W, or merged ones
+  std::int32_t interleave = 0;  ///< neighbouring outputs of a thread
+  std::int32_t sums = 0;        ///< of a thread that multiplies
+  std::int32_t products = 0;    ///< of a thread, where they are not summed in place: of 8-bit floats
   /// A row of a stage, as wide as a swizzled unit of shared memory: 128, or 64 for blocks whose inputs are no
   /// multiple of that.
   std::int32_t line_bytes = 128;

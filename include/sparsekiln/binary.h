@@ -146,10 +146,11 @@ struct TensorMap {
   /// Bytes within which a box's 16-byte units are exchanged in shared memory: 0 (none), 32, 64 or 128. A
   /// box's row has no more.
   std::int32_t swizzle_bytes = 0;
-  /// The order in which a box has its rows: of each 4 · run, row lane · run + 2 · pair + half comes at place
-  /// 8 · pair + 2 · lane + half. The tensor cores give two neighbouring columns to a lane: so those of a lane
-  /// become `run` neighbouring rows of the matrix. 4 or 8; 0: the rows' own order.
-  std::int32_t run = 0;
+  /// The order in which a box has its rows: of each 4 · interleave, row lane · interleave + 2 · pair + half
+  /// comes at place 8 · pair + 2 · lane + half. The tensor cores give two neighbouring columns to a lane: so
+  /// those of a lane become `interleave` neighbouring rows of the matrix. 4 or 8; 0: the rows' own order.
+  /// (The driver's CUtensorMapInterleave is another matter: it is always none.)
+  std::int32_t interleave = 0;
   bool to_tf32 = false;         ///< float32 is rounded to tf32 on its way: to nearest, ties to even
   std::int32_t l2_bytes = 128;  ///< what is fetched into L2 at a time: 0 (as it is read), 64, 128 or 256
   std::int32_t pair = 0;        ///< that pair_x or pair_dy is of; 0 for other operands

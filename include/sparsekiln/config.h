@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,9 +22,14 @@ enum class Variant : std::uint8_t {
   grouped,  ///< sm_90a: grad_weight of large batches, whose CTAs sum many blocks at once
   halo,     ///< sm_90a: convolutions, whose taps read one tile of the image with its border; f16 and bf16
 };
+/// The most numbers of its own that a family has.
+inline constexpr std::size_t kMostKnobs = 4;
 struct NamedVariant {
   Variant value;
   std::string_view name;
+  /// The names of Config::knobs, of which the family's own file says what they mean. A name of no other
+  /// field.
+  std::array<std::string_view, kMostKnobs> knobs = {};
 };
 /// Every variant, in the order of the enumerators: configs are written and read by it, and a stored Binary is
 /// checked against its last row.
@@ -32,7 +39,7 @@ inline constexpr NamedVariant kVariants[] = {
     {Variant::stream, "stream"},
     {Variant::vector, "vector"},
     {Variant::wgmma, "wgmma"},
-    {Variant::direct, "direct"},
+    {Variant::direct, "direct", {"panels"}},
     {Variant::wgmma_rows, "wgmma_rows"},
     {Variant::grouped, "grouped"},
     {Variant::halo, "halo"},
@@ -89,20 +96,21 @@ struct Config {
   /// CTAs of a cluster that compute other block rows of the same batch tile, and share the tiles of x that
   /// the copy engine brings them. wgmma.
   std::int32_t cluster_rows = 1;
-  /// 1: a pass of the launch copies x to panels first, [in / block.in][tile_n][block.in] for each batch tile,
-  /// where what a block is multiplied with lies together. direct, linear layers.
-  std::int32_t panels = 0;
+  /// Numbers of the family's own, by their names in its row of kVariants; 0, where they are not given.
+  std::array<std::int32_t, kMostKnobs> knobs{};
   TableForm table = TableForm::constant;
   OperandA operand_a = OperandA::x;  ///< on tensor cores
   bool packed = false;               ///< reads the weight as `Kernel::pack` lays it out
 
   friend bool operator==(const Config&, const Config&) = default;
 };
-/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters and panels
-/// only where there are some, and in_flight, which may be "all", only where it is given; split may be
-/// "derived". `parse_config` reads it back.
+/// "simt tile_n=64 tile_out=4 stages=2 …": every field, in the order above, but those of clusters only
+/// where there are some, knobs only where they are not 0, and in_flight, which may be "all", only where it is
+/// given; split may be "derived". `parse_config` reads it back.
 [[nodiscard]] std::string to_string(const Config& config);
 [[nodiscard]] Config parse_config(std::string_view text);
+/// Throws `invalid_argument` where a knob is not 0 that the variant has no name for.
+void check_knobs(const Config& config);
 
 /// A config and the largest n it serves.
 struct RangedConfig {

@@ -117,13 +117,15 @@ TensorMaps::Dimensions TensorMaps::dimensions_of(const TensorMap& map, const Mat
             {length, box(2), box(1), box(0), rows},
             {1, step(2), step(1), step(0), 1}};
   }
-  if (map.run == 0) return {2, {matrix.extents[0], matrix.extents[1]}, {matrix.row_bytes}, {length, rows}};
+  if (map.interleave == 0)
+    return {2, {matrix.extents[0], matrix.extents[1]}, {matrix.row_bytes}, {length, rows}};
   // Halves, lanes and pairs of a lane's rows are dimensions of their own, in the order of their places.
-  const auto run = static_cast<cuuint32_t>(map.run);
+  const auto interleave = static_cast<cuuint32_t>(map.interleave);
   return {kMostDimensions,
-          {matrix.extents[0], 2, 4, run / 2, matrix.extents[1] / (4 * run)},
-          {matrix.row_bytes, run * matrix.row_bytes, 2 * matrix.row_bytes, 4 * run * matrix.row_bytes},
-          {length, 2, 4, run / 2, rows / (4 * run)}};
+          {matrix.extents[0], 2, 4, interleave / 2, matrix.extents[1] / (4 * interleave)},
+          {matrix.row_bytes, interleave * matrix.row_bytes, 2 * matrix.row_bytes,
+           4 * interleave * matrix.row_bytes},
+          {length, 2, 4, interleave / 2, rows / (4 * interleave)}};
 }
 
 TensorMaps::Matrix TensorMaps::matrix_of(const Recipe& recipe, const Launch& launch) {

@@ -115,8 +115,8 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   for (const std::int32_t box : {-4, 0, 7, 260}) refused([&](TensorMap& map) { map.box_length = box; });
   for (const std::int32_t box : {-1, 0, 257}) refused([&](TensorMap& map) { map.box_rows = box; });
   refused([](TensorMap& map) { map.swizzle_bytes = 16; });
-  refused([](TensorMap& map) { map.run = 2; });
-  refused([](TensorMap& map) { map.run = 8, map.box_rows = 48; });
+  refused([](TensorMap& map) { map.interleave = 2; });
+  refused([](TensorMap& map) { map.interleave = 8, map.box_rows = 48; });
   refused([](TensorMap& map) { map.l2_bytes = 512; });
   refused([](TensorMap& map) { map.pair = 1; });  // w is of no pair
   for (const std::int32_t pair : {-1, static_cast<std::int32_t>(kMostPairs)})
@@ -150,7 +150,7 @@ TEST_CASE("tensor maps that no driver encodes are refused") {
   for (const std::int32_t extent : {-1, 0})
     refused([&](TensorMap& map) { images(map), map.image[2] = extent; });
   refused([&](TensorMap& map) { images(map), map.image = {1 << 20, 1 << 20, 1 << 20}; });
-  refused([&](TensorMap& map) { images(map), map.run = 8, map.box_rows = 32; });
+  refused([&](TensorMap& map) { images(map), map.interleave = 8, map.box_rows = 32; });
   Binary wide = sample();
   wide.entries.back().tensor_maps.front().swizzle_bytes = 32;
   CHECK_THROWS_AS((void)deserialize(serialize(wide)), Error);

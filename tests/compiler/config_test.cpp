@@ -7,7 +7,7 @@ namespace sparsekiln {
 namespace {
 
 TEST_CASE("a config survives its text") {
-  const Config config{.variant = Variant::vector,
+  const Config config{.variant = Variant::direct,
                       .tile_n = 32,
                       .tile_out = 6,
                       .stages = 3,
@@ -17,13 +17,23 @@ TEST_CASE("a config survives its text") {
                       .merge = 2,
                       .cluster = 2,
                       .cluster_rows = 2,
-                      .panels = 1,
+                      .knobs = {1},
                       .table = TableForm::global,
                       .operand_a = OperandA::w,
                       .packed = true};
   CHECK(parse_config(to_string(config)) == config);
   CHECK(parse_config(to_string(Config{})) == Config{});
   CHECK(to_string(Config{}).find("cluster") == std::string::npos);
+}
+
+TEST_CASE("a knob is written by its name, where it is not 0, and another variant has none") {
+  Config config{.variant = Variant::direct};
+  CHECK(to_string(config).find("panels") == std::string::npos);
+  config.knobs[0] = 1;
+  CHECK(to_string(config).find(" panels=1 ") != std::string::npos);
+  check_knobs(config);
+  config.knobs[1] = 1;
+  CHECK_THROWS_AS(check_knobs(config), Error);
 }
 
 TEST_CASE("a config may leave its split to the layout that is attached") {
@@ -37,8 +47,9 @@ TEST_CASE("fields left out keep their defaults") {
 }
 
 TEST_CASE("what makes no sense in a config is named") {
-  for (const char* text : {"", "wmma", "simt tile_q=3", "simt tile_n", "simt tile_n=-1", "simt tile_n=12x",
-                           "simt table=texture", "mma operand_a=y", "simt  tile_n=8"}) {
+  for (const char* text :
+       {"", "wmma", "simt tile_q=3", "simt tile_n", "simt tile_n=-1", "simt tile_n=12x", "simt table=texture",
+        "mma operand_a=y", "mma panels=1", "direct =1", "simt  tile_n=8"}) {
     CAPTURE(text);
     CHECK_THROWS_AS((void)parse_config(text), Error);
   }

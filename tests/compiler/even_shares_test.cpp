@@ -58,8 +58,8 @@ TEST_CASE("even shares: a piece is one worker's, and the largest share is at mos
   }
 }
 
-TEST_CASE("even shares: clusters of three block rows leave no worker 3 % above the mean") {
-  // As of a layer with 75 clusters, which 16 workers share: longest first leaves one 6 % above it.
+TEST_CASE("even shares: row groups of three block rows leave no worker 3 % above the mean") {
+  // As of a layer with 75 row groups, which 16 workers share: longest first leaves one 6 % above it.
   std::mt19937 random(7);
   std::binomial_distribution<int> length(192, 0.1);
   for (int round = 0; round < 20; ++round) {

@@ -112,18 +112,18 @@ TEST_CASE("every block row has one place") {
   });
 }
 
-TEST_CASE("every cluster is one whole item or all parts of a split, in fixed order") {
+TEST_CASE("every row group is one whole item or all parts of a split, in fixed order") {
   for_random_cases([](const Case&, const Schedule& schedule) {
-    const auto cluster_places = static_cast<std::size_t>(schedule.rows * schedule.merge);
-    std::vector<std::vector<Item>> clusters(schedule.row_of_place.size() / cluster_places);
+    const auto row_group_places = static_cast<std::size_t>(schedule.rows * schedule.merge);
+    std::vector<std::vector<Item>> row_groups(schedule.row_of_place.size() / row_group_places);
     for (const Item& item : schedule.items) {
       REQUIRE(item.tile % schedule.rows == 0);
-      clusters.at(static_cast<std::size_t>(item.tile / schedule.rows)).push_back(item);
+      row_groups.at(static_cast<std::size_t>(item.tile / schedule.rows)).push_back(item);
     }
     std::vector<int> slots(static_cast<std::size_t>(schedule.partials), 0);
     std::vector<int> counters(static_cast<std::size_t>(schedule.counters), 0);
     std::int32_t next = 0;
-    for (auto& items : clusters) {
+    for (auto& items : row_groups) {
       REQUIRE_FALSE(items.empty());
       std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.part < b.part; });
       for (std::size_t part = 0; part < items.size(); ++part) {

@@ -186,7 +186,9 @@ TEST_CASE("a default kernel moves each byte of its schedule once: nothing is loa
   }
 }
 
-TEST_CASE("kernels that cluster and merge move each byte of their schedule once, and meet no bank conflict") {
+TEST_CASE(
+    "kernels with row groups and merged rows move each byte of their schedule once, and meet no bank "
+    "conflict") {
   const Layout layout = patterns::watts_strogatz(24, 24, 0.3, 0.3, 1);
   for (const char* text :
        {"mma tile_n=64 warps=2 stages=4 rows=2", "mma tile_n=64 warps=4 stages=3 rows=4",

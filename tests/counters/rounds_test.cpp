@@ -26,7 +26,7 @@ Layout long_and_short(std::int32_t rows) {
 }
 
 /// What the emulator says of a launch in two rounds of one batch tile, where nothing has written the part of
-/// x that short rows read for the second tile. One cluster, or team, has the long rows, and one the short
+/// x that short rows read for the second tile. One row group, or team, has the long rows, and one the short
 /// ones.
 std::string fault_in_second_round(std::int32_t side, const char* numbers) {
   const Config config = parse_config(fmt::format("{} in_flight=1", numbers));

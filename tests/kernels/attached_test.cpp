@@ -77,7 +77,8 @@ TEST_CASE("an attached kernel computes the same bits as the baked one on every l
 }
 
 TEST_CASE(
-    "an attached kernel computes the same bits as the baked one if rows are split, clustered and merged") {
+    "an attached kernel computes the same bits as the baked one if rows are split, in row groups, "
+    "and merged") {
   if (Suite::current().on_cpu()) return;
   struct Numbers {
     std::size_t precision;

@@ -132,7 +132,7 @@ Case case_of(const Space& space, const Row& row) {
   config.operand_a = pick(space.operand_a, kOperandA);
   config.rows = pick(space.rows, kRows);
   config.merge = pick(space.merge, kMerge);
-  config.panels = pick(space.panels, kPanels);
+  config.knobs[0] = pick(space.panels, kPanels);
   config.packed = pick(space.packed, kPacked);
 
   Case test;

@@ -46,8 +46,8 @@ Subject make_subject(DType dtype, BlockShape block, const char* config, Math mat
   options.batch = batch;
   options.dtype = dtype;
   options.config = parse_config(config);
-  const bool hopper =
-      options.overlap_launches || options.config->panels != 0 || cuda::on_warpgroups(options.config->variant);
+  const bool hopper = options.overlap_launches || options.config->knobs[0] != 0 ||
+                      cuda::on_warpgroups(options.config->variant);
   const std::string arch = hopper ? "sm_90" : "sm_80";
   options.target = arch + ":" + std::to_string(workers);
   options.math = math;

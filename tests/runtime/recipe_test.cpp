@@ -110,7 +110,7 @@ void add_numbers_of_map(std::vector<Change>& changes, std::size_t entry, std::si
   add("box_length", &TensorMap::box_length);
   add("box_rows", &TensorMap::box_rows);
   add("swizzle_bytes", &TensorMap::swizzle_bytes);
-  add("run", &TensorMap::run);
+  add("interleave", &TensorMap::interleave);
   add("l2_bytes", &TensorMap::l2_bytes);
   add("pair", &TensorMap::pair);
 }

@@ -118,7 +118,7 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.plan[0].config.in_flight = 2; },
       [](Asked& a) { a.plan[0].config.cluster = 2; },
       [](Asked& a) { a.plan[0].config.table = TableForm::global; },
-      [](Asked& a) { a.plan[0].config.panels = 1; },
+      [](Asked& a) { a.plan[0].config.knobs[0] = 1; },
       [](Asked& a) { a.plan[0].config.operand_a = OperandA::w; },
       [](Asked& a) { a.plan[0].config.packed = true; },
       [](Asked& a) { a.plan.push_back({128, {}}); },

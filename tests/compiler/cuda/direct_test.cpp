@@ -79,7 +79,7 @@ TEST_CASE(
   other_problem.derivative = Activation::relu;
   CHECK(refusal(other_problem, config).empty());
   other = config;
-  other.panels = 1;
+  other.knobs[0] = 1;
   CHECK(refusal(other_problem, other).find("panels=0 would work") != std::string::npos);
   other_problem = mma_problem({32, 32}, 8, kHalf);
   other_problem.cut_in_features = other_problem.in_features() - 8;
@@ -97,7 +97,7 @@ TEST_CASE(
 TEST_CASE("panels have a pass before the product and a place after the sums of a batch tile") {
   Problem problem = mma_problem({16, 8}, 100, kHalf);
   Config config = direct_config(32, OperandA::x, 1, 4);
-  config.panels = 1;
+  config.knobs[0] = 1;
   const Source source = emit_plan(problem, kHopper, {{100, config}});
   const Entry& entry = source.entries.front();
   CHECK(entry.passes == std::vector<std::string>{"sparsekiln_panels_0", "sparsekiln_forward_0"});
@@ -109,10 +109,10 @@ TEST_CASE("panels have a pass before the product and a place after the sums of a
   CHECK_FALSE(emit_plan(problem, {Target::Kind::cuda, "sm_80", 6}, {{100, config}})
                   .entries.front()
                   .attributes.passes_overlap);
-  config.panels = 2;
+  config.knobs[0] = 2;
   CHECK(refusal(problem, config).find("panels is 0 or 1") != std::string::npos);
-  config = {.variant = Variant::mma, .tile_n = 32, .panels = 1};
-  CHECK(refusal(problem, config).find("panels=0 would work") != std::string::npos);
+  config = {.variant = Variant::mma, .tile_n = 32, .knobs = {1}};
+  CHECK(refusal(problem, config).find("variant mma with a knob") != std::string::npos);
 }
 
 /// With as many CTAs of a multiprocessor as there are registers for.
@@ -172,7 +172,7 @@ TEST_CASE(
   check_crowded(mma_problem({16, 16}, 64, kHalf), kHopper, direct_config(64, OperandA::x, 1, 4));
   for (const std::int32_t side : {8, 16}) {
     Config panels = direct_config(64, OperandA::x, 1, 8);
-    panels.panels = 1;
+    panels.knobs[0] = 1;
     check_crowded(mma_problem({side, side}, 60, kHalf), kHopper, panels);
   }
   Problem ends = mma_problem({32, 32}, 32, kHalf);

@@ -167,11 +167,11 @@ TEST_CASE(
   CHECK(x.box_image == std::array<std::int32_t, 3>{1, 30, 10});
   CHECK(x.box_length == 32);
   CHECK(x.swizzle_bytes == 64);
-  CHECK(maps(problem).at(1).run == 4);
+  CHECK(maps(problem).at(1).interleave == 4);
   CHECK(maps(problem).at(1).box_rows == 64);
   problem = problem_of(kPlain, {32, 64});
   problem.operation = Operation::grad_input;
-  CHECK(maps(problem).at(1).run == 0);
+  CHECK(maps(problem).at(1).interleave == 0);
   CHECK(maps(problem).at(1).box_rows == 32);
 }
 

@@ -44,27 +44,27 @@ TEST_CASE("tile_out fixes the outputs of a warp") {
 }
 
 TEST_CASE("a thread has as many neighbouring outputs as its warp, up to 16 bytes") {
-  CHECK(shape_of({8, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 2);
-  CHECK(shape_of({16, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 4);
-  CHECK(shape_of({64, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).run == 8);
-  CHECK(shape_of({64, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)).run == 4);
-  CHECK(shape_of({16, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).run == 2);
-  CHECK(shape_of({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).run == 4);
+  CHECK(shape_of({8, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).interleave == 2);
+  CHECK(shape_of({16, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).interleave == 4);
+  CHECK(shape_of({64, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)).interleave == 8);
+  CHECK(shape_of({64, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)).interleave == 4);
+  CHECK(shape_of({16, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).interleave == 2);
+  CHECK(shape_of({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)).interleave == 4);
 }
 
 TEST_CASE("by columns a thread has the neighbouring outputs that make what a warp stores whole sectors") {
-  const auto run = [](BlockShape block, Types types, const Config& config) {
+  const auto interleave = [](BlockShape block, Types types, const Config& config) {
     Problem problem = mma_problem(block, 64, types);
     problem.operation = Operation::grad_input;
-    return mma_shape(problem, kA100, config).run;
+    return mma_shape(problem, kA100, config).interleave;
   };
-  CHECK(run({32, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 4);
-  CHECK(run({32, 32}, kTf32, mma_config(16, OperandA::x, 2, 1)) == 4);
-  CHECK(run({32, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)) == 2);
-  CHECK(run({32, 8}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 2);
-  CHECK(run({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)) == 2);
-  CHECK(run({32, 32}, kTf32, mma_config(8, OperandA::w, 2, 1)) == 2);
-  CHECK(run({32, 32}, kHalfToFloat, mma_config(8, OperandA::w, 2, 1)) == 1);
+  CHECK(interleave({32, 32}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 4);
+  CHECK(interleave({32, 32}, kTf32, mma_config(16, OperandA::x, 2, 1)) == 4);
+  CHECK(interleave({32, 32}, kHalfToFloat, mma_config(16, OperandA::x, 2, 1)) == 2);
+  CHECK(interleave({32, 8}, kHalf, mma_config(16, OperandA::x, 2, 1)) == 2);
+  CHECK(interleave({32, 32}, kHalf, mma_config(8, OperandA::w, 2, 1)) == 2);
+  CHECK(interleave({32, 32}, kTf32, mma_config(8, OperandA::w, 2, 1)) == 2);
+  CHECK(interleave({32, 32}, kHalfToFloat, mma_config(8, OperandA::w, 2, 1)) == 1);
 }
 
 TEST_CASE("a stage has 128 bytes of k a row, of a part of a block or of up to four blocks") {

@@ -84,12 +84,12 @@ TEST_CASE("the ring of variant grouped has room for as many tiles as fit its sta
   CHECK(four.sums == 128);
   CHECK(four.place_tiles == 13);
   CHECK(four.shared_bytes == 4 * 13 * 32 * 128);
-  CHECK(four.run == 4);
+  CHECK(four.interleave == 4);
   const SddmmGroupedShape three =
       sddmm_grouped_shape(Sddmm(gradient_problem({64, 64}, kBrainToFloat)), grouped(6, 3));
   CHECK(three.pairs == 1);
   CHECK(three.place_tiles == 18);
-  CHECK(three.run == 2);
+  CHECK(three.interleave == 2);
 }
 
 TEST_CASE("gradients of variant grouped compile without spills and without waits that are not asked for" *

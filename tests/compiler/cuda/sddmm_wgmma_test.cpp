@@ -73,9 +73,9 @@ TEST_CASE("numbers of a gradient by wgmma that do not go together are refused, w
   config.cluster = 2;
   refused(config, "cluster=1");
   config.cluster = 1;
-  config.panels = 1;
-  refused(config, "panels=0");
-  config.panels = 0;
+  config.knobs[0] = 1;
+  refused(config, "a knob");
+  config.knobs[0] = 0;
   config.table = TableForm::attached;
   refused(config, "its layout is baked");
 }
@@ -89,12 +89,12 @@ TEST_CASE("two warpgroups share the outputs of a run, or the inputs where there 
   CHECK(outputs.columns == 256);
   CHECK(outputs.sums == 128);
   CHECK(outputs.stage_bytes == 64 * (128 + 256) * 2);
-  CHECK(outputs.run == 4);
+  CHECK(outputs.interleave == 4);
   const SddmmWgmmaShape inputs = shape_of({64, 128}, 4, kBrainToFloat);
   CHECK(inputs.warpgroups_out == 1);
   CHECK(inputs.columns == 256);
   CHECK(inputs.sums == 128);
-  CHECK(inputs.run == 2);
+  CHECK(inputs.interleave == 2);
 }
 
 TEST_CASE("a gradient by wgmma has maps of x and dy of every pair that a launch may have") {

@@ -110,7 +110,7 @@ TEST_CASE("a chunk says whether another of its tile has the same line of x") {
   CHECK(tables.item_ends == std::vector<std::int32_t>{3, 3, -1});
 }
 
-TEST_CASE("no cluster of wgmma_rows is split, however long its rows are") {
+TEST_CASE("no row group of wgmma_rows is split, however long its rows are") {
   Problem problem = mma_problem({64, 64}, 256, kHalf);
   problem.layout = patterns::random(2, 200, 1, 1);
   const Spmm product(problem);

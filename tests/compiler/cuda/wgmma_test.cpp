@@ -108,16 +108,16 @@ TEST_CASE("the copy engine orders W's rows so that a thread has 16 bytes of neig
     const Source source = emit_plan(problem, kHopper, {{256, wgmma_config(128, 4)}});
     return source.entries.front().tensor_maps;
   };
-  CHECK(maps(mma_problem({128, 64}, 256, kHalf)).at(1).run == 8);
-  CHECK(maps(mma_problem({128, 64}, 256, kHalfToFloat)).at(1).run == 4);
-  CHECK(maps(mma_problem({128, 64}, 256, kFloat8)).at(1).run == 8);
-  CHECK(maps(mma_problem({128, 64}, 256, kI8)).at(1).run == 4);
+  CHECK(maps(mma_problem({128, 64}, 256, kHalf)).at(1).interleave == 8);
+  CHECK(maps(mma_problem({128, 64}, 256, kHalfToFloat)).at(1).interleave == 4);
+  CHECK(maps(mma_problem({128, 64}, 256, kFloat8)).at(1).interleave == 8);
+  CHECK(maps(mma_problem({128, 64}, 256, kI8)).at(1).interleave == 4);
   CHECK(maps(mma_problem({128, 64}, 256, kI8)).at(1).swizzle_bytes == 64);
   CHECK_FALSE(maps(mma_problem({128, 64}, 256, kHalf)).at(0).to_tf32);
   for (const TensorMap& map : maps(mma_problem({128, 64}, 256, kTf32))) CHECK(map.to_tf32);
   Problem gradient = mma_problem({128, 64}, 256, kHalf);
   gradient.operation = Operation::grad_input;
-  CHECK(maps(gradient).at(1).run == 0);
+  CHECK(maps(gradient).at(1).interleave == 0);
   CHECK(maps(gradient).at(1).box_rows == 64);
 }
 

@@ -344,7 +344,7 @@ TEST_CASE("configs that the gradient of the weight cannot take are refused") {
   refused([](Config& config) { config.packed = true; });
   refused([](Config& config) { config.table = TableForm::unrolled; });
   refused([](Config& config) { config.operand_a = OperandA::w; });
-  refused([](Config& config) { config.panels = 1; });
+  refused([](Config& config) { config.knobs[0] = 1; });
 }
 
 }  // namespace

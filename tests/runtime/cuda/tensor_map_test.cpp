@@ -127,7 +127,7 @@ TEST_CASE("every launch makes tensor maps of its own n, stride and address, for 
 TEST_CASE("a map whose rows come in the tensor cores' order has halves, lanes and pairs as dimensions") {
   const StubSession session;
   Binary binary = mapped_binary();
-  binary.entries.front().tensor_maps.back().run = 8;
+  binary.entries.front().tensor_maps.back().interleave = 8;
   const auto module = cuda::open_device(0)->load(shared(binary));
   stub::record();
   module->launch(0, launch_of(33, 400));

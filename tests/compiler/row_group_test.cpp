@@ -1,4 +1,4 @@
-#include "compiler/cluster.h"
+#include "compiler/row_group.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,7 +17,7 @@ double saved(const Layout& layout, std::int32_t size) {
   return 1 - static_cast<double>(united.cols.size()) / static_cast<double>(layout.blocks());
 }
 
-TEST_CASE("every row has one place, ascending within its cluster") {
+TEST_CASE("every row has one place, ascending within its row group") {
   for (const std::int32_t size : {1, 2, 3, 4, 8, 100})
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       CAPTURE(size);
@@ -42,7 +42,7 @@ TEST_CASE("every row has one place, ascending within its cluster") {
     }
 }
 
-TEST_CASE("clusters of four save 40 % of the loads of a small world, 20 % of a random layout") {
+TEST_CASE("row groups of four save 40 % of the loads of a small world, 20 % of a random layout") {
   for (const double rewire : {0.0, 0.1, 0.2, 0.3}) {
     CAPTURE(rewire);
     CHECK(saved(patterns::watts_strogatz(384, 384, 0.1, rewire, 1), 4) >= 0.4);
@@ -51,7 +51,7 @@ TEST_CASE("clusters of four save 40 % of the loads of a small world, 20 % of a r
   CHECK(saved(patterns::random(384, 384, 0.1, 2), 4) >= 0.2);
 }
 
-TEST_CASE("90 % of what clustering saves is found again when the rows are shuffled") {
+TEST_CASE("90 % of what row groups save is found again when the rows are shuffled") {
   for (const double rewire : {0.0, 0.1, 0.3, 1.0})
     for (const std::uint32_t seed : {1U, 2U, 3U}) {
       CAPTURE(rewire);
@@ -71,21 +71,21 @@ TEST_CASE("equal rows find each other") {
   for (std::size_t place = 0; place < 16; place += 2) CHECK(order[place] + 8 == order[place + 1]);
 }
 
-TEST_CASE("clusters lie in the order of their columns") {
+TEST_CASE("row groups lie in the order of their columns") {
   const RowSets sets = RowSets::of(test::shuffled_rows(patterns::banded(64, 64, 3), 1));
   const std::vector<std::int32_t> order = group_rows(sets, 4);
   const RowSets united = unite(sets, order, 4);
-  for (std::int32_t cluster = 1; cluster < united.rows(); ++cluster) {
+  for (std::int32_t row_group = 1; row_group < united.rows(); ++row_group) {
     const auto mean = [&](std::int32_t at) {
       const auto begin = united.cols.begin() + united.begin[static_cast<std::size_t>(at)];
       const auto end = united.cols.begin() + united.begin[static_cast<std::size_t>(at) + 1];
       return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
     };
-    CHECK(mean(cluster - 1) <= mean(cluster) + 0.001);
+    CHECK(mean(row_group - 1) <= mean(row_group) + 0.001);
   }
 }
 
-TEST_CASE("a column that every row has does not make clustering quadratic") {
+TEST_CASE("a column that every row has does not make the search quadratic") {
   // 100,000 rows share one column; the square of its length would take minutes.
   std::vector<std::int32_t> crow{0};
   std::vector<std::int32_t> col;
@@ -104,7 +104,7 @@ TEST_CASE("columns of one length, too long to go through, are left out together"
   CHECK(group_rows(RowSets::of(layout), 4).size() == 1024);
 }
 
-TEST_CASE("no rows make no clusters") {
+TEST_CASE("no rows make no row groups") {
   CHECK(group_rows(RowSets::of(Layout()), 4).empty());
   CHECK(group_rows(RowSets{}, 4).empty());
 }

@@ -1,4 +1,4 @@
-#include "compiler/cluster.h"
+#include "compiler/row_group.h"
 
 #include <algorithm>
 #include <array>
@@ -8,12 +8,12 @@
 #include <span>
 #include <utility>
 
-#include "compiler/cluster_search.h"
+#include "compiler/row_group_search.h"
 
 namespace sparsekiln {
 namespace {
 
-/// Steps of the inverted index that clustering may take: some tens of milliseconds.
+/// Steps of the inverted index that the search for row groups may take: some tens of milliseconds.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 25;
 /// A mask has one byte per row, eight in a word.
 constexpr std::size_t kWordRows = 8;
@@ -115,7 +115,7 @@ class RowsOfColumns {
   std::int32_t longest_ = 0;
 };
 
-/// Removes rows from those that are left, one cluster after the other.
+/// Removes rows from those that are left, one row group after the other.
 class Agglomeration {
  public:
   explicit Agglomeration(const RowSets& sets)
@@ -133,7 +133,7 @@ class Agglomeration {
     order.reserve(rows);
     for (std::int32_t seed = 0; seed < sets_.rows(); ++seed) {
       if (taken_[static_cast<std::size_t>(seed)]) continue;
-      begin_cluster();
+      begin_row_group();
       take(seed, order);
       for (std::int32_t place = 1; place < size && order.size() < rows; ++place) {
         count_shared(order.back());
@@ -147,7 +147,7 @@ class Agglomeration {
   /// The score of a row that is taken; it stays below 0 whatever is added to it.
   static constexpr std::int32_t kTaken = std::numeric_limits<std::int32_t>::min();
 
-  void begin_cluster() {
+  void begin_row_group() {
     if (any_mask_)
       for (std::size_t row = 0; row < shared_.size(); ++row) shared_[row] = taken_[row] ? kTaken : 0;
     else
@@ -165,7 +165,7 @@ class Agglomeration {
     shared_[static_cast<std::size_t>(row)] = kTaken;
   }
 
-  /// Counts what the other rows share with the columns that `row` brings into the cluster.
+  /// Counts what the other rows share with the columns that `row` brings into the row group.
   void count_shared(std::int32_t row) {
     for (const std::int32_t column : columns_of(sets_, row)) {
       if (needed_[static_cast<std::size_t>(column)]) continue;
@@ -200,8 +200,8 @@ class Agglomeration {
     masks_.clear();
   }
 
-  /// The row that shares most columns with the cluster, the lowest if there are several; if none shares any,
-  /// the next row that is left.
+  /// The row that shares most columns with the row group, the lowest if there are several; if none shares
+  /// any, the next row that is left.
   std::int32_t best(std::int32_t seed) {
     std::int32_t found = kNoRow;
     std::int32_t most = 0;
@@ -228,60 +228,61 @@ class Agglomeration {
 
   const RowSets& sets_;
   RowsOfColumns rows_of_;
-  std::vector<std::int32_t> shared_;  ///< of each row that is left, columns with the cluster; below 0: taken
+  std::vector<std::int32_t>
+      shared_;  ///< of each row that is left, columns with the row group; below 0: taken
   std::vector<char> taken_;
-  std::vector<char> needed_;                 ///< whether the cluster needs a column
+  std::vector<char> needed_;                 ///< whether the row group needs a column
   std::vector<std::int32_t> touched_;        ///< rows that share a column of a list
   std::vector<const std::uint64_t*> masks_;  ///< to be added
-  bool any_mask_ = false;                    ///< the cluster has added some
+  bool any_mask_ = false;                    ///< the row group has added some
   std::vector<std::int32_t> columns_;        ///< that it needs
   std::int32_t left_ = 0;                    ///< all rows below it are taken
 };
 
-/// The columns that each cluster of an order needs.
+/// The columns that each row group of an order needs.
 struct Needed {
   std::int32_t count = 0;
   std::int64_t sum = 0;  ///< of their numbers
 };
 std::vector<Needed> needed_by(const RowSets& sets, const std::vector<std::int32_t>& order,
                               std::int32_t size) {
-  std::vector<Needed> clusters(order.size() / static_cast<std::size_t>(size));
+  std::vector<Needed> row_groups(order.size() / static_cast<std::size_t>(size));
   std::vector<std::int32_t> last(static_cast<std::size_t>(sets.columns), -1);  // that needed a column
   for (std::size_t place = 0; place < order.size(); ++place) {
     if (order[place] == kNoRow) continue;
-    const std::size_t cluster = place / static_cast<std::size_t>(size);
-    Needed needed = clusters[cluster];
+    const std::size_t row_group = place / static_cast<std::size_t>(size);
+    Needed needed = row_groups[row_group];
     for (const std::int32_t column : columns_of(sets, order[place])) {
       std::int32_t& by = last[static_cast<std::size_t>(column)];
-      const bool is_new = by != static_cast<std::int32_t>(cluster);
-      by = static_cast<std::int32_t>(cluster);
+      const bool is_new = by != static_cast<std::int32_t>(row_group);
+      by = static_cast<std::int32_t>(row_group);
       needed.count += is_new;
       needed.sum += is_new ? column : 0;
     }
-    clusters[cluster] = needed;
+    row_groups[row_group] = needed;
   }
-  return clusters;
+  return row_groups;
 }
 
-std::int64_t loads(const std::vector<Needed>& clusters) {
-  return std::accumulate(clusters.begin(), clusters.end(), std::int64_t{0},
+std::int64_t loads(const std::vector<Needed>& row_groups) {
+  return std::accumulate(row_groups.begin(), row_groups.end(), std::int64_t{0},
                          [](std::int64_t sum, const Needed& needed) { return sum + needed.count; });
 }
 
-/// Clusters by the mean of their columns, those that need none last; rows ascend within each.
-std::vector<std::int32_t> in_order_of_columns(const RowSets& sets, const std::vector<Needed>& clusters,
+/// Row groups by the mean of their columns, those that need none last; rows ascend within each.
+std::vector<std::int32_t> in_order_of_columns(const RowSets& sets, const std::vector<Needed>& row_groups,
                                               const std::vector<std::int32_t>& order, std::int32_t size) {
-  std::vector<std::pair<std::int64_t, std::int32_t>> keys;  // mean column in 1/1024, cluster
-  keys.reserve(clusters.size());
-  for (const Needed& needed : clusters)
+  std::vector<std::pair<std::int64_t, std::int32_t>> keys;  // mean column in 1/1024, row group
+  keys.reserve(row_groups.size());
+  for (const Needed& needed : row_groups)
     keys.emplace_back(
         needed.count == 0 ? std::int64_t{sets.columns} * 1024 : needed.sum * 1024 / needed.count,
         static_cast<std::int32_t>(keys.size()));
   std::sort(keys.begin(), keys.end());
   std::vector<std::int32_t> result;
   result.reserve(order.size());
-  for (const auto& [key, cluster] : keys) {
-    const auto begin = order.begin() + std::ptrdiff_t{cluster} * size;
+  for (const auto& [key, row_group] : keys) {
+    const auto begin = order.begin() + std::ptrdiff_t{row_group} * size;
     const auto rows = result.insert(result.end(), begin, begin + size);
     std::sort(rows, result.end(), [](std::int32_t a, std::int32_t b) {
       return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);  // kNoRow last
@@ -303,7 +304,7 @@ std::vector<std::int32_t> group_rows(const RowSets& sets, std::int32_t size, boo
   };
   as_they_are = filled(std::move(as_they_are));
   std::vector<std::int32_t> found = filled(Agglomeration(sets).run(size));
-  if (searches) search_clusters(sets, found, size);
+  if (searches) search_row_groups(sets, found, size);
   const std::vector<Needed> needed = needed_by(sets, found, size);
   const bool better = loads(needed) < loads(needed_by(sets, as_they_are, size));
   return better ? in_order_of_columns(sets, needed, found, size) : as_they_are;
@@ -316,11 +317,11 @@ RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::
   std::vector<std::int32_t> last(static_cast<std::size_t>(sets.columns), -1);  // that needed a column
   for (std::size_t begin = 0; begin < order.size(); begin += static_cast<std::size_t>(size)) {
     const std::size_t first = united.cols.size();
-    const std::int32_t cluster = united.rows();
+    const std::int32_t row_group = united.rows();
     for (std::size_t place = begin; place < begin + static_cast<std::size_t>(size); ++place) {
       if (order[place] == kNoRow) continue;
       for (const std::int32_t column : columns_of(sets, order[place]))
-        if (std::exchange(last[static_cast<std::size_t>(column)], cluster) != cluster)
+        if (std::exchange(last[static_cast<std::size_t>(column)], row_group) != row_group)
           united.cols.push_back(column);
     }
     const auto from = united.cols.begin() + static_cast<std::ptrdiff_t>(first);
@@ -330,7 +331,7 @@ RowSets unite(const RowSets& sets, const std::vector<std::int32_t>& order, std::
     } else {  // visiting every column costs less than sorting
       united.cols.resize(first);
       for (std::int32_t column = 0; column < sets.columns; ++column)
-        if (last[static_cast<std::size_t>(column)] == cluster) united.cols.push_back(column);
+        if (last[static_cast<std::size_t>(column)] == row_group) united.cols.push_back(column);
     }
     united.begin.push_back(static_cast<std::int32_t>(united.cols.size()));
   }

@@ -1,4 +1,4 @@
-#include "compiler/cluster_search.h"
+#include "compiler/row_group_search.h"
 
 #include <algorithm>
 #include <bit>
@@ -61,22 +61,22 @@ bool accepts_one_more(std::uint64_t drawn, std::int64_t left, std::int64_t all) 
 
 }  // namespace
 
-void search_clusters(const RowSets& sets, std::vector<std::int32_t>& order, std::int32_t size) {
-  const auto clusters = static_cast<std::int64_t>(order.size()) / std::max(size, 1);
-  if (size < 2 || clusters < 2 || sets.columns == 0) return;
+void search_row_groups(const RowSets& sets, std::vector<std::int32_t>& order, std::int32_t size) {
+  const auto row_groups = static_cast<std::int64_t>(order.size()) / std::max(size, 1);
+  if (size < 2 || row_groups < 2 || sets.columns == 0) return;
   const Columns columns(sets);
   const auto words = static_cast<std::int64_t>(columns.words());
   const std::int64_t tries = std::min(kMostTries, kWords / (2 * size * words));
   std::vector<int> needed;
-  for (std::int64_t cluster = 0; cluster < clusters; ++cluster)
-    needed.push_back(columns.united(order.data() + cluster * size, size));
+  for (std::int64_t row_group = 0; row_group < row_groups; ++row_group)
+    needed.push_back(columns.united(order.data() + row_group * size, size));
   SplitMix64 random(1);
   const auto below = [&](std::int64_t bound) {
     return static_cast<std::int64_t>(draw_below(random, static_cast<std::uint64_t>(bound)));
   };
   for (std::int64_t left = tries; left > 0; --left) {
-    const std::int64_t first = below(clusters);
-    const std::int64_t second = (first + 1 + below(clusters - 1)) % clusters;
+    const std::int64_t first = below(row_groups);
+    const std::int64_t second = (first + 1 + below(row_groups - 1)) % row_groups;
     std::int32_t* const rows = order.data() + first * size;
     std::int32_t* const others = order.data() + second * size;
     std::int32_t& row = rows[below(size)];
