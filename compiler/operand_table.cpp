@@ -15,316 +15,159 @@ namespace {
 
 using C = Computation;
 
-constexpr LaunchPlace place_of(Argument address) {
-  const std::optional<Argument> stride = stride_of(address);
-  return {offset_of(address), stride ? offset_of(*stride) : LaunchPlace::kNone};
+/// How a launch passes an operand on: as an argument, or as a matrix of an argument by value.
+struct Passed {
+  LaunchPlace place;
+  std::optional<Argument> argument;
+
+  constexpr Passed(Argument address)  // NOLINT(google-explicit-constructor): rows read well so
+      : place{offset_of(address), stride_of(address) ? offset_of(*stride_of(address)) : LaunchPlace::kNone},
+        argument(address) {}
+  constexpr explicit Passed(LaunchPlace at) : place(at) {}
+};
+/// The place of a LaunchMatrix.
+constexpr Passed within(std::size_t matrix) {
+  return Passed(LaunchPlace{static_cast<std::uint16_t>(matrix + offsetof(LaunchMatrix, data)),
+                            static_cast<std::uint16_t>(matrix + offsetof(LaunchMatrix, stride))});
 }
-/// Of a LaunchMatrix.
-constexpr LaunchPlace place_at(std::size_t matrix) {
-  return {static_cast<std::uint16_t>(matrix + offsetof(LaunchMatrix, data)),
-          static_cast<std::uint16_t>(matrix + offsetof(LaunchMatrix, stride))};
-}
-#define SPARSEKILN_PLACE(matrix) place_at(offsetof(LaunchOperands, matrix))
+#define SPARSEKILN_WITHIN(matrix) within(offsetof(LaunchOperands, matrix))
 
 Access read(const C&) { return Access::read; }
 Access written(const C&) { return Access::written; }
 Access added_to(const C&) { return Access::added_to; }
-/// Of what the gradient reads.
+/// The access to what a gradient reads.
 Access written_by_forward(const C& what) { return is_forward(what) ? Access::written : Access::read; }
 
 bool is_product(const C& what) { return !is_grad_weight(what); }
 bool has_cell_of_product(const C& what) { return has_cell(what) && is_product(what); }
 bool has_gradient_of_cell(const C& what) { return has_cell(what) && is_grad_input(what); }
+bool keeps_activations(const C& what) {
+  return has_cell(what) && !normalises(what) && (what.epilogue.keep || is_grad_input(what));
+}
+bool has_edges(const C& what) { return what.epilogue.edge_bias; }
+
+using View = TensorView Operands::*;
+using Taken = bool (*)(const C&);
+using AccessOf = Access (*)(const C&);
+
+constexpr OperandRow activation(std::string_view name, View view, OperandType type, Features features,
+                                Passed passed, Taken taken, AccessOf access = read, View in_place = nullptr) {
+  return {.name = name,
+          .view = view,
+          .form = OperandForm::activation,
+          .type = type,
+          .taken = taken,
+          .access = access,
+          .place = passed.place,
+          .argument = passed.argument,
+          .features = features,
+          .in_place = in_place};
+}
+constexpr OperandRow weight(std::string_view name, View view, OperandType type, Passed passed, Taken taken,
+                            AccessOf access = read) {
+  return {.name = name,
+          .view = view,
+          .form = OperandForm::weight,
+          .type = type,
+          .taken = taken,
+          .access = access,
+          .place = passed.place,
+          .argument = passed.argument};
+}
+constexpr OperandRow dense(std::string_view name, View view, OperandType type, Per per, Passed passed,
+                           Taken taken, AccessOf access = read, Values values = Values::numbers) {
+  return {.name = name,
+          .view = view,
+          .form = OperandForm::dense,
+          .type = type,
+          .taken = taken,
+          .access = access,
+          .place = passed.place,
+          .argument = passed.argument,
+          .per = per,
+          .values = values};
+}
+
+constexpr auto kOperand = OperandType::operand;
+constexpr auto kResult = OperandType::result;
+constexpr auto kSums = OperandType::sums;
+using A = Argument;
+using F = Features;
+using O = Operands;
 
 constexpr std::array kRows{
-    OperandRow{.name = "x",
-               .view = &Operands::x,
-               .form = OperandForm::activation,
-               .type = OperandType::operand,
-               .taken = [](const C& what) { return !is_grad_input(what); },
-               .access = read,
-               .place = place_of(Argument::x),
-               .argument = Argument::x,
-               .features = Features::inputs},
-    OperandRow{.name = "dy",
-               .view = &Operands::dy,
-               .form = OperandForm::activation,
-               .type = OperandType::operand,
-               .taken = [](const C& what) { return !is_forward(what); },
-               .access = read,
-               .place = place_of(Argument::x),
-               .argument = Argument::x,
-               .features = Features::gradients},
-    OperandRow{.name = "w",
-               .view = &Operands::w,
-               .form = OperandForm::weight,
-               .type = OperandType::operand,
-               .taken = [](const C& what) { return is_product(what) || what.gate_gradient; },
-               .access = read,
-               .place = place_of(Argument::w),
-               .argument = Argument::w},
-    OperandRow{.name = "y",
-               .view = &Operands::y,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return is_forward(what); },
-               .access = written,
-               .place = place_of(Argument::y),
-               .argument = Argument::y,
-               .features = Features::result,
-               .in_place = &Operands::residual},
-    OperandRow{.name = "dx",
-               .view = &Operands::dx,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return is_grad_input(what); },
-               .access = written,
-               .place = place_of(Argument::y),
-               .argument = Argument::y,
-               .features = Features::result,
-               .in_place = &Operands::residual},
-    OperandRow{.name = "dw",
-               .view = &Operands::dw,
-               .form = OperandForm::weight,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return is_grad_weight(what); },
-               .access = written,
-               .place = place_of(Argument::y),
-               .argument = Argument::y},
-    OperandRow{.name = "bias",
-               .view = &Operands::bias,
-               .form = OperandForm::dense,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.bias || normalises(what); },
-               .access = read,
-               .place = place_of(Argument::bias),
-               .argument = Argument::bias,
-               .per = Per::feature},
-    OperandRow{.name = "v",
-               .view = &Operands::v,
-               .form = OperandForm::weight,
-               .type = OperandType::operand,
-               .taken = [](const C& what) { return what.epilogue.glu; },
-               .access = read,
-               .place = place_of(Argument::v),
-               .argument = Argument::v},
-    OperandRow{.name = "v_bias",
-               .view = &Operands::v_bias,
-               .form = OperandForm::dense,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.bias && what.epilogue.glu; },
-               .access = read,
-               .place = place_of(Argument::v_bias),
-               .argument = Argument::v_bias,
-               .per = Per::feature},
-    OperandRow{.name = "residual",
-               .view = &Operands::residual,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.residual && is_product(what); },
-               .access = read,
-               .place = place_of(Argument::residual),
-               .argument = Argument::residual,
-               .features = Features::outputs},
-    OperandRow{.name = "edge_gain",
-               .view = &Operands::edge_gain,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return what.epilogue.edge_bias; },
-               .access = read,
-               .place = place_of(Argument::edge_gain),
-               .argument = Argument::edge_gain,
-               .per = Per::situation,
-               .values = Values::gains},
-    OperandRow{.name = "edge_bias",
-               .view = &Operands::edge_bias,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return what.epilogue.edge_bias; },
-               .access = read,
-               .place = place_of(Argument::edge_bias),
-               .argument = Argument::edge_bias,
-               .per = Per::situation},
-    OperandRow{.name = "row_scale",
-               .view = &Operands::row_scale,
-               .form = OperandForm::dense,
-               .type = OperandType::f32,
-               .taken = [](const C& what) { return what.epilogue.row_scale; },
-               .access = read,
-               .place = place_of(vector_argument(0)),
-               .argument = vector_argument(0),
-               .per = Per::block_row,
-               .values = Values::scales},
-    OperandRow{.name = "v_row_scale",
-               .view = &Operands::v_row_scale,
-               .form = OperandForm::dense,
-               .type = OperandType::f32,
-               .taken = [](const C& what) { return what.epilogue.row_scale && what.epilogue.glu; },
-               .access = read,
-               .place = place_of(vector_argument(1)),
-               .argument = vector_argument(1),
-               .per = Per::block_row,
-               .values = Values::scales},
-    OperandRow{.name = "gates",
-               .view = &Operands::gates,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return what.gates; },
-               .access = read,
-               .place = place_of(Argument::gates),
-               .argument = Argument::gates,
-               .per = Per::block,
-               .values = Values::gates},
-    OperandRow{.name = "z",
-               .view = &Operands::z,
-               .form = OperandForm::activation,
-               .type = OperandType::operand,
-               .taken = [](const C& what) { return what.derivative != Activation::none; },
-               .access = read,
-               .place = place_of(Argument::z),
-               .argument = Argument::z,
-               .features = Features::gradients},
-    OperandRow{.name = "gain",
-               .view = &Operands::gain,
-               .form = OperandForm::dense,
-               .type = OperandType::result,
-               .taken = normalises,
-               .access = read,
-               .place = {offsetof(LaunchOperands, normalisation.gain)},
-               .per = Per::feature},
-    OperandRow{.name = "multiplier",
-               .view = &Operands::multiplier,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.multiply; },
-               .access = read,
-               .place = SPARSEKILN_PLACE(normalisation.multiplier),
-               .features = Features::outputs},
-    OperandRow{.name = "addend",
-               .view = &Operands::addend,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.add; },
-               .access = read,
-               .place = SPARSEKILN_PLACE(normalisation.addend),
-               .features = Features::outputs},
-    OperandRow{.name = "projection",
-               .view = &Operands::projection,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return has_cell(what) && !normalises(what) && is_forward(what); },
-               .access = read,
-               .place = SPARSEKILN_PLACE(cell.projection),
-               .features = Features::gates},
-    OperandRow{.name = "c_before",
-               .view = &Operands::c_before,
-               .form = OperandForm::activation,
-               .type = OperandType::sums,
-               .taken = has_cell_of_product,
-               .access = read,
-               .place = SPARSEKILN_PLACE(cell.c_before),
-               .features = Features::outputs},
-    OperandRow{.name = "dc",
-               .view = &Operands::dc,
-               .form = OperandForm::activation,
-               .type = OperandType::sums,
-               .taken = has_gradient_of_cell,
-               .access = read,
-               .place = SPARSEKILN_PLACE(cell.dc),
-               .features = Features::outputs},
-    OperandRow{.name = "c",
-               .view = &Operands::c,
-               .form = OperandForm::activation,
-               .type = OperandType::sums,
-               .taken = has_cell_of_product,
-               .access = written_by_forward,
-               .place = SPARSEKILN_PLACE(cell.c),
-               .features = Features::outputs,
-               .in_place = &Operands::c_before},
-    OperandRow{.name = "activations",
-               .view = &Operands::activations,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken =
-                   [](const C& what) {
-                     return has_cell(what) && !normalises(what) &&
-                            (what.epilogue.keep || is_grad_input(what));
-                   },
-               .access = written_by_forward,
-               .place = SPARSEKILN_PLACE(cell.activations),
-               .features = Features::gates},
-    OperandRow{.name = "dc_before",
-               .view = &Operands::dc_before,
-               .form = OperandForm::activation,
-               .type = OperandType::sums,
-               .taken = has_gradient_of_cell,
-               .access = written,
-               .place = SPARSEKILN_PLACE(cell.dc_before),
-               .features = Features::outputs,
-               .in_place = &Operands::dc},
-    OperandRow{.name = "sums",
-               .view = &Operands::sums,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = normalises,
-               .access = written_by_forward,
-               .place = SPARSEKILN_PLACE(normalisation.sums),
-               .features = Features::sums},
-    OperandRow{.name = "statistics",
-               .view = &Operands::statistics,
-               .form = OperandForm::activation,
-               .type = OperandType::sums,
-               .taken = normalises,
-               .access = written_by_forward,
-               .place = SPARSEKILN_PLACE(normalisation.statistics),
-               .features = Features::statistics},
-    OperandRow{
-        .name = "dmultiplier",
-        .view = &Operands::dmultiplier,
-        .form = OperandForm::activation,
-        .type = OperandType::result,
-        .taken =
-            [](const C& what) { return what.epilogue.multiply && is_grad_input(what) && !has_cell(what); },
-        .access = written,
-        .place = SPARSEKILN_PLACE(normalisation.dmultiplier),
-        .features = Features::outputs},
-    OperandRow{.name = "daddend",
-               .view = &Operands::daddend,
-               .form = OperandForm::activation,
-               .type = OperandType::result,
-               .taken = [](const C& what) { return what.epilogue.add && is_grad_input(what); },
-               .access = written,
-               .place = SPARSEKILN_PLACE(normalisation.daddend),
-               .features = Features::outputs},
-    OperandRow{.name = "dnorm",
-               .view = &Operands::dnorm,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return normalises(what) && is_grad_input(what); },
-               .access = added_to,
-               .place = SPARSEKILN_PLACE(normalisation.dnorm),
-               .per = Per::part},
-    OperandRow{.name = "dbias",
-               .view = &Operands::dbias,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return what.bias_gradient; },
-               .access = written,
-               .place = place_of(Argument::dbias),
-               .argument = Argument::dbias,
-               .per = Per::gradient},
-    OperandRow{.name = "dgates",
-               .view = &Operands::dgates,
-               .form = OperandForm::dense,
-               .type = OperandType::sums,
-               .taken = [](const C& what) { return what.gate_gradient; },
-               .access = written,
-               .place = place_of(Argument::dgates),
-               .argument = Argument::dgates,
-               .per = Per::block},
+    activation("x", &O::x, kOperand, F::inputs, A::x, [](const C& what) { return !is_grad_input(what); }),
+    activation("dy", &O::dy, kOperand, F::gradients, A::x, [](const C& what) { return !is_forward(what); }),
+    weight("w", &O::w, kOperand, A::w, [](const C& what) { return is_product(what) || what.gate_gradient; }),
+    activation("y", &O::y, kResult, F::result, A::y, is_forward, written, &O::residual),
+    activation("dx", &O::dx, kResult, F::result, A::y, is_grad_input, written, &O::residual),
+    weight("dw", &O::dw, kResult, A::y, is_grad_weight, written),
+
+    // Epilogues, gates and derivatives
+    dense("bias", &O::bias, kResult, Per::feature, A::bias,
+          [](const C& what) { return what.epilogue.bias || normalises(what); }),
+    weight("v", &O::v, kOperand, A::v, [](const C& what) { return what.epilogue.glu; }),
+    dense("v_bias", &O::v_bias, kResult, Per::feature, A::v_bias,
+          [](const C& what) { return what.epilogue.bias && what.epilogue.glu; }),
+    activation("residual", &O::residual, kResult, F::outputs, A::residual,
+               [](const C& what) { return what.epilogue.residual && is_product(what); }),
+    dense("edge_gain", &O::edge_gain, kSums, Per::situation, A::edge_gain, has_edges, read, Values::gains),
+    dense("edge_bias", &O::edge_bias, kSums, Per::situation, A::edge_bias, has_edges),
+    dense(
+        "row_scale", &O::row_scale, OperandType::f32, Per::block_row, vector_argument(0),
+        [](const C& what) { return what.epilogue.row_scale; }, read, Values::scales),
+    dense(
+        "v_row_scale", &O::v_row_scale, OperandType::f32, Per::block_row, vector_argument(1),
+        [](const C& what) { return what.epilogue.row_scale && what.epilogue.glu; }, read, Values::scales),
+    dense(
+        "gates", &O::gates, kSums, Per::block, A::gates, [](const C& what) { return what.gates; }, read,
+        Values::gates),
+    activation("z", &O::z, kOperand, F::gradients, A::z,
+               [](const C& what) { return what.derivative != Activation::none; }),
+
+    // Layer normalisation and the cell of an LSTM
+    dense("gain", &O::gain, kResult, Per::feature,
+          Passed(LaunchPlace{offsetof(LaunchOperands, normalisation.gain)}), normalises),
+    activation("multiplier", &O::multiplier, kResult, F::outputs, SPARSEKILN_WITHIN(normalisation.multiplier),
+               [](const C& what) { return what.epilogue.multiply; }),
+    activation("addend", &O::addend, kResult, F::outputs, SPARSEKILN_WITHIN(normalisation.addend),
+               [](const C& what) { return what.epilogue.add; }),
+    activation("projection", &O::projection, kResult, F::gates, SPARSEKILN_WITHIN(cell.projection),
+               [](const C& what) { return has_cell(what) && !normalises(what) && is_forward(what); }),
+    activation("c_before", &O::c_before, kSums, F::outputs, SPARSEKILN_WITHIN(cell.c_before),
+               has_cell_of_product),
+    activation("dc", &O::dc, kSums, F::outputs, SPARSEKILN_WITHIN(cell.dc), has_gradient_of_cell),
+    activation("c", &O::c, kSums, F::outputs, SPARSEKILN_WITHIN(cell.c), has_cell_of_product,
+               written_by_forward, &O::c_before),
+    activation("activations", &O::activations, kResult, F::gates, SPARSEKILN_WITHIN(cell.activations),
+               keeps_activations, written_by_forward),
+    activation("dc_before", &O::dc_before, kSums, F::outputs, SPARSEKILN_WITHIN(cell.dc_before),
+               has_gradient_of_cell, written, &O::dc),
+    activation("sums", &O::sums, kResult, F::sums, SPARSEKILN_WITHIN(normalisation.sums), normalises,
+               written_by_forward),
+    activation("statistics", &O::statistics, kSums, F::statistics,
+               SPARSEKILN_WITHIN(normalisation.statistics), normalises, written_by_forward),
+    activation(
+        "dmultiplier", &O::dmultiplier, kResult, F::outputs, SPARSEKILN_WITHIN(normalisation.dmultiplier),
+        [](const C& what) { return what.epilogue.multiply && is_grad_input(what) && !has_cell(what); },
+        written),
+    activation(
+        "daddend", &O::daddend, kResult, F::outputs, SPARSEKILN_WITHIN(normalisation.daddend),
+        [](const C& what) { return what.epilogue.add && is_grad_input(what); }, written),
+    dense(
+        "dnorm", &O::dnorm, kSums, Per::part, SPARSEKILN_WITHIN(normalisation.dnorm),
+        [](const C& what) { return normalises(what) && is_grad_input(what); }, added_to),
+
+    // Gradients of the bias and of gates
+    dense(
+        "dbias", &O::dbias, kSums, Per::gradient, A::dbias, [](const C& what) { return what.bias_gradient; },
+        written),
+    dense(
+        "dgates", &O::dgates, kSums, Per::block, A::dgates, [](const C& what) { return what.gate_gradient; },
+        written),
 };
 
-#undef SPARSEKILN_PLACE
+#undef SPARSEKILN_WITHIN
 
 }  // namespace
 

@@ -94,7 +94,7 @@ struct OperandRow {
   std::optional<Argument> argument = {};  ///< none: passed with others by value, or not at all
   Features features = Features::inputs;   ///< of an activation
   Per per = Per::feature;                 ///< of a dense operand
-  /// Of what is written: an operand that is read, where it may be.
+  /// An operand that is read, in whose memory this one may be computed.
   TensorView Operands::* in_place = nullptr;
   Values values = Values::numbers;  ///< of what is dense and read
 

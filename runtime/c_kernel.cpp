@@ -11,7 +11,7 @@
 
 #include "compiler/edge_runs.h"
 
-// What is computed, and kernels, of the C interface.
+// Computations and kernels of the C interface.
 
 using sparsekiln::Error;
 using sparsekiln::ErrorKind;

@@ -44,7 +44,7 @@ std::int64_t alignment_of(const OperandRow& row, const OperandContract& contract
   return std::max<std::int64_t>(contract.alignment, element);
 }
 
-/// Of a linear layer.
+/// Checks the matrices of a linear layer.
 Activation2D check_matrices(const OperandRow& row_of, const TensorView& view,
                             const OperandContract& contract) {
   const std::int64_t features = count(row_of.features, contract);

@@ -23,8 +23,8 @@ struct EpilogueAccess {
   std::function<Value*()> y;        ///< what it holds before
 };
 
-/// What is stored: the formula of Epilogue in include/sparsekiln/problem.h, but without cells and layer
-/// normalisation.
+/// The outputs as they are stored: the formula of Epilogue in include/sparsekiln/problem.h, but without cells
+/// and layer normalisation.
 [[nodiscard]] llvm::Value* finished(VectorIr& v, const Epilogue& epilogue, const EpilogueAccess& access);
 
 }  // namespace sparsekiln::cpu
