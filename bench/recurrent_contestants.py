@@ -3,10 +3,11 @@ dense networks of as many parameters, and products alone."""
 
 import torch
 
-from sparsekiln.torch import BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM, normalised_products, small_world_steps
-from sparsekiln.torch.lstm_steps import GATES
+from sparsekiln.torch import BlockSparseLinear, BlockSparseLSTM, SmallWorldLSTM
+from sparsekiln.torch.launches import run
 from sparsekiln.torch.memory import large_empty
-from sparsekiln.torch.products import run
+from sparsekiln.torch.recurrent import normalised_products, small_world_steps
+from sparsekiln.torch.recurrent.lstm_steps import GATES
 
 _EPSILON = 1e-6
 

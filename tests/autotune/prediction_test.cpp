@@ -335,7 +335,7 @@ TEST_CASE("an estimate of a range of batches is what its schedule gives for the 
   CHECK(several_rounds > 6);
 }
 
-TEST_CASE("an estimate of clustered or merged rows of a small layout is what the schedule gives") {
+TEST_CASE("an estimate of row groups and of merged rows of a small layout is what the schedule gives") {
   for (const std::string text : kPutTogether)
     for (const std::string name : {"h100", "sm_90:4"}) {
       CAPTURE(text);
@@ -385,8 +385,8 @@ TEST_CASE("what schedules have in common is listed once, and each is counted as 
 }
 
 TEST_CASE(
-    "an estimate of clustered or merged rows of a large random layout, none split, comes within 15 % of its "
-    "schedule") {
+    "an estimate of row groups and of merged rows of a large random layout, none split, comes within 15 % of "
+    "its schedule") {
   int whole = 0;
   for (const std::string numbers : kPutTogether)
     for (const std::string name : {"h100", "h100 in rounds", "sm_90:4"})

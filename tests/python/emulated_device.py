@@ -11,7 +11,10 @@ import pytest
 import torch
 
 import sparsekiln
-from sparsekiln.torch import convolution_products, kernels, lstm_steps, products
+from sparsekiln.torch import kernels
+from sparsekiln.torch.convolution import products as convolution_products
+from sparsekiln.torch.linear import products
+from sparsekiln.torch.recurrent import lstm_steps
 
 FAR = torch.device("cuda:0")
 

@@ -15,8 +15,9 @@ from dense_convolution import (  # noqa: E402
 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch import (  # noqa: E402
-    BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d, convolution_products, fuse_conv_bn, kernels,
+    BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d, fuse_conv_bn, kernels,
 )  # fmt: skip
+from sparsekiln.torch.convolution import products as convolution_products  # noqa: E402
 
 CASES = pairwise(
     {

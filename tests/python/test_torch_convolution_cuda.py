@@ -16,8 +16,9 @@ from emulated_device import FAR, EmulatedDevice, emulate_convolutions, needs_emu
 
 import sparsekiln  # noqa: E402
 import sparsekiln.compat.conv  # noqa: E402
-from sparsekiln.torch import convolution_products, kernels, kinds  # noqa: E402
-from sparsekiln.torch.convolution_geometry import parse_geometry  # noqa: E402
+from sparsekiln.torch import kernels, kinds  # noqa: E402
+from sparsekiln.torch.convolution import products as convolution_products  # noqa: E402
+from sparsekiln.torch.convolution.geometry import parse_geometry  # noqa: E402
 from sparsekiln.torch.kernels import Use  # noqa: E402
 
 

@@ -23,7 +23,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module  # noqa: E402
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import BlockSparseLinear, init, launch_overlap, products, sparsify_  # noqa: E402
+from sparsekiln.torch import BlockSparseLinear, init, launch_overlap, sparsify_  # noqa: E402
+from sparsekiln.torch.linear import products  # noqa: E402
 from sparsekiln.torch.parallel import (  # noqa: E402
     ColwiseSparseParallel, Partition, RowwiseSparseParallel, ShardedBlockSparseLinear, parallelize,
 )  # fmt: skip

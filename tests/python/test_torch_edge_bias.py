@@ -10,7 +10,9 @@ from dense_convolution import (  # noqa: E402
     LAYERS, blocks_of, check_edges, close, dense_weight, images, randomize_edges, refused, run_with_edges,
 )  # fmt: skip
 
-from sparsekiln.torch import convolution_products, edge_bias, fuse_conv_bn, fuse_conv_bn_  # noqa: E402
+from sparsekiln.torch import fuse_conv_bn, fuse_conv_bn_  # noqa: E402
+from sparsekiln.torch.convolution import edge_bias  # noqa: E402
+from sparsekiln.torch.convolution import products as convolution_products  # noqa: E402
 
 LAYOUT = [[1, 0, 1], [0, 1, 0]]
 MAKERS = {

@@ -133,7 +133,7 @@ def test_heads_that_lie_side_by_side_are_not_copied():
     x = torch.randn(11, 3, 32).transpose(0, 1)  # [heads, n, features] of memory [n, heads, features]
     y = batched_linear(x, torch.randn(3, layout.blocks, 16, 16), layout)
     assert y.transpose(0, 1).is_contiguous()
-    from sparsekiln.torch.matmul import _side_by_side
+    from sparsekiln.torch.linear.matmul import _side_by_side
 
     assert _side_by_side(x).data_ptr() == x.data_ptr()
 

@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import sparsekiln  # noqa: E402
-from sparsekiln.torch import normalised_products as products  # noqa: E402
 from sparsekiln.torch import lstm_cell, normalised_linear, normalised_lstm_cell  # noqa: E402
+from sparsekiln.torch.recurrent import normalised_products as products  # noqa: E402
 
 N, INPUTS, UNITS, BLOCK = 9, 48, 32, 16
 TYPES = [torch.float64, torch.float32, torch.bfloat16]

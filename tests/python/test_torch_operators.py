@@ -378,14 +378,14 @@ class Recorder:
 @pytest.mark.parametrize("capturing, counters", [(False, 64), (True, 64), (True, 0)])
 def test_cuda_kernels_run_on_their_device_and_bring_workspace_to_graphs(monkeypatch, capturing, counters):
     """What PyTorch is asked for; no GPU takes part."""
-    from sparsekiln.torch import products
+    from sparsekiln.torch import launches
 
     asked = []
     full = torch.full
     monkeypatch.setattr(torch.cuda, "device", lambda device: asked.append(device) or contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
     monkeypatch.setattr(torch, "empty", lambda size, dtype, device: asked.append(device) or full((size,), 7, dtype=dtype))
-    named = products.run(Recorder(counters), 5, CudaTensor(), bias=None)
+    named = launches.run(Recorder(counters), 5, CudaTensor(), bias=None)
     if not capturing:
         assert named == {"bias": None} and asked == ["cuda:1"]
         return

@@ -11,8 +11,8 @@ from sharded_models import TRANSFORMER_PLAN, Mlp, layer, skewed, transformer  # 
 
 import sparsekiln  # noqa: E402
 from sparsekiln.torch.parallel import ColwiseSparseParallel, Partition, RowwiseSparseParallel  # noqa: E402
-from sparsekiln.torch.parallel_plan import layers_of_plan, partitions_of_plan  # noqa: E402
-from sparsekiln.torch.partition import Side, common_partition, work_of_places  # noqa: E402
+from sparsekiln.torch.parallel.partition import Side, common_partition, work_of_places  # noqa: E402
+from sparsekiln.torch.parallel.plan import layers_of_plan, partitions_of_plan  # noqa: E402
 
 
 def ones(rows):

@@ -105,7 +105,7 @@ def test_it_gives_the_same_with_and_without_a_gradient():
 
 
 def test_gradients_of_many_steps_do_not_depend_on_how_many_are_summed_at_a_time(monkeypatch):
-    from sparsekiln.torch import small_world_steps
+    from sparsekiln.torch.recurrent import small_world_steps
 
     layer, x = make(torch.float64), torch.randn(7, 3, INPUTS, dtype=torch.float64)
     state = [torch.randn(1, 3, UNITS, dtype=torch.float64) for _ in range(2)]
@@ -141,7 +141,7 @@ def test_what_is_frozen_gets_no_gradient():
 
 
 def test_what_is_frozen_is_not_computed(monkeypatch):
-    from sparsekiln.torch import small_world_steps
+    from sparsekiln.torch.recurrent import small_world_steps
 
     layer, x = make(), torch.randn(4, 3, INPUTS)
     for parameter in (*layer.internal.parameters(), *layer.gates.parameters()):

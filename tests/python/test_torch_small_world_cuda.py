@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from dense_small_world import assert_close_to_dense, of_layer  # noqa: E402
 from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
 
-from sparsekiln.torch import SmallWorldLSTM, kernels, normalised_products, small_world_steps  # noqa: E402
+from sparsekiln.torch import SmallWorldLSTM, kernels  # noqa: E402
 from sparsekiln.torch.kernels import Use  # noqa: E402
+from sparsekiln.torch.recurrent import normalised_products, small_world_steps  # noqa: E402
 
 STEPS, N, INPUTS, UNITS = 3, 4, 12, 64
 

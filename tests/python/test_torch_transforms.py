@@ -81,7 +81,7 @@ def test_a_hessian_by_two_reverse_passes(activation):
 
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_batch_of_inputs_is_one_launch(dim, monkeypatch):
-    from sparsekiln.torch import products
+    from sparsekiln.torch.linear import products
 
     layer, _, _, dense, theirs = pair("gelu")
     x, launches, run = torch.randn(4, 3, 40), [], products.run

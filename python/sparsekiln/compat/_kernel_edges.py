@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,8 +12,22 @@ from sparsekiln.compat._edge_bias import EdgeBias
 from sparsekiln.compat._elementwise import functions_of
 from sparsekiln.compat._frameworks import framework_of
 
-if TYPE_CHECKING:
-    from sparsekiln.compat.conv import BlocksparseConv
+
+class Convolution(Protocol):
+    """The part of a BlocksparseConv that KernelEdges calls. Arrays are NumPy's or PyTorch's; edges are rows of a gain and of a bias."""
+
+    @property
+    def _situations(self) -> np.ndarray | None: ...
+
+    def _check_operands(self, x: Any, w: Any) -> None: ...
+
+    def _y(self, x: Any, w: Any) -> Any: ...
+
+    def _y_with_edges(self, x: Any, w: Any, edges: tuple[Any, Any]) -> Any: ...
+
+    def _dx(self, dy: Any, w: Any) -> Any: ...
+
+    def _dw(self, x: Any, dy: Any) -> Any: ...
 
 
 class KernelEdges:
@@ -23,7 +37,7 @@ class KernelEdges:
     situation that is no edge.
     """
 
-    def __init__(self, convolution: BlocksparseConv, edges: EdgeBias):
+    def __init__(self, convolution: Convolution, edges: EdgeBias):
         self._convolution, self._edges = convolution, edges
         self._function: Any = None
 
@@ -56,7 +70,7 @@ class KernelEdges:
         return self._function(x, w, g, b)
 
 
-def _differentiable(kernels: KernelEdges, convolution: BlocksparseConv, edges: EdgeBias) -> Callable[..., Any]:
+def _differentiable(kernels: KernelEdges, convolution: Convolution, edges: EdgeBias) -> Callable[..., Any]:
     import torch
 
     class Function(torch.autograd.Function):

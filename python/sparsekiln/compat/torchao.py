@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from sparsekiln.torch.blocks import parse_block
-from sparsekiln.torch.functional import apply
 from sparsekiln.torch.kernels import DTYPES
+from sparsekiln.torch.linear.functional import apply
 
 __all__ = ["BlockSparseTensor", "BlockSparseWeightConfig", "block_sparse_weight", "load", "sparsify_"]
 

@@ -25,21 +25,22 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
 from . import flops as _flops
 from . import init
 from .baking import set_baking
-from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
-from .functional import linear
+from .convolution.convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
+from .convolution.transposed import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
+from .former_paths import keep_former_paths as _keep_former_paths
 from .fusion import fuse_conv_bn, fuse_conv_bn_
 from .launch_overlap import overlapping_launches
-from .layers import BlockSparseLinear
-from .matmul import batched_linear, dds, dsd, matmul, sdd
+from .linear.functional import linear  # as an attribute, it hides the subpackage, which import statements still find
+from .linear.layer import BlockSparseLinear
+from .linear.matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
-from .normalised import lstm_cell, normalised_linear, normalised_lstm_cell
-from .recurrent import BlockSparseLSTM, BlockSparseLSTMCell
+from .recurrent.lstm import BlockSparseLSTM, BlockSparseLSTMCell
+from .recurrent.normalised import lstm_cell, normalised_linear, normalised_lstm_cell
+from .recurrent.small_world import SmallWorldLSTM
 from .report import Replaced, Report
-from .small_world import SmallWorldLSTM
 from .sparsifier import Sparsifier
 from .surgery import sparsify_
 from .team import share_threads as _share_threads
-from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
 
 if TYPE_CHECKING:
     from .parallel import ColwiseSparseParallel as ColwiseSparseParallel
@@ -55,6 +56,7 @@ __all__ = [
 ]  # fmt: skip
 
 _share_threads()
+_keep_former_paths()
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,9 @@ import math
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from . import convolution_operators, edge_bias, operators  # noqa: F401, define them
+from .convolution import edge_bias, operators  # noqa: F401, define them
 from .kernels import known_blocks
+from .linear import operators as _linear_operators  # noqa: F401, defines them
 
 _ops = torch.ops.sparsekiln
 

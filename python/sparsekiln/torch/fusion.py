@@ -7,7 +7,7 @@ import torch
 
 from sparsekiln._arguments import shown
 
-from .convolution_layer import ConvolutionLayer
+from .convolution.layer import ConvolutionLayer
 from .surgery import has_hooks
 
 Tensor = torch.Tensor

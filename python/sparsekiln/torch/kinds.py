@@ -11,14 +11,14 @@ from sparsekiln._dtypes import CPU_ONLY
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import grid, strongest
 from .choice import reason_that_it_is_small
-from .convolution_blocks import check_channels, strongest_layout
-from .convolution_geometry import by, parse_geometry
-from .convolution_layer import ConvolutionLayer
-from .convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
-from .inner_modules import InnerDense
+from .convolution.blocks import check_channels, strongest_layout
+from .convolution.convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d
+from .convolution.geometry import by, parse_geometry
+from .convolution.layer import ConvolutionLayer
+from .convolution.transposed import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
 from .kernels import DTYPES
-from .layers import BlockSparseLinear
-from .transposed_convolutions import BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseConvTranspose3d
+from .linear.layer import BlockSparseLinear
+from .recurrent.inner_modules import InnerDense
 
 Tensor = torch.Tensor
 

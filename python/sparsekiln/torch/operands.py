@@ -167,3 +167,11 @@ def dense(tensor: Tensor) -> Tensor:
     if tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0:
         return tensor.detach()
     return tensor.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def autocast(device: str, *tensors: Any) -> Sequence[Any]:
+    """Like nn.Linear: casts to the type of the autocast region if this device is in one, except for float64."""
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return [one.to(dtype) if one is not None and one.is_floating_point() and one.dtype != torch.float64 else one for one in tensors]

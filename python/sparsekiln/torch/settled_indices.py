@@ -20,7 +20,7 @@ def _copies(crow, col, cols) -> tuple[Tensor, Tensor]:
     return torch.empty_like(crow), torch.empty_like(col)
 
 
-@custom_operator("sparsekiln::settled", _check, _copies)
+@custom_operator("sparsekiln::settled", _check, _copies, vmap=None)
 def settled(crow: Tensor, col: Tensor, cols: int) -> tuple[Tensor, Tensor]:
     """Copies of the index tensors of a layer, which has them hold its layout of so many block columns first: see settle_indices."""
     find(crow, col, cols)

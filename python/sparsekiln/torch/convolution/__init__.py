@@ -1,0 +1,1 @@
+"""Block-sparse convolutions, and transposed ones."""

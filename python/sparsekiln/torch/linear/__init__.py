@@ -1,0 +1,1 @@
+"""Linear layers and products with a block-sparse matrix."""

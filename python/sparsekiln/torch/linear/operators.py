@@ -1,0 +1,225 @@
+"""The custom operators torch.ops.sparsekiln.*: what a linear layer computes, on 2-D activations.
+
+    linear                     y[n, out] = act(x[n, in] · Wᵀ + bias)
+    linear_with_preactivation  as above, and z, what act was applied to
+    linear_grad_input          dx[n, in] = (dy · act'(z)) · W
+    linear_grad_weight         dW[blocks, block_out, block_in] = (dy · act'(z))ᵀ · x, and the gradient of the bias
+
+W is given as in a BSR tensor of PyTorch: `values` [blocks, block_out, block_in] with `crow` and `col`. The index tensors
+select the kernels; they are read when they first occur, and are then recognised. `values` and `col` may be longer than the
+layout has blocks, by crow[-1]: what comes after them has no effect, and a gradient of zeros. `overlap` says whether a launch may
+begin early, where nothing is recorded: see ../launch_overlap.py.
+
+All results are differentiable, and their gradients are differentiable once more.
+"""
+
+import functools
+
+import torch
+
+from ..custom_operator import custom_operator
+from ..dispatch import open_transform, refuse_forward_mode, unobserved
+from ..launch_overlap import Asked, asked_of
+from ..transforms import rows_together
+from . import products, transforms
+from .products import FROM_RESULT
+
+Tensor = torch.Tensor
+_ops = torch.ops.sparsekiln
+
+
+def _y(x, values, bias, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
+    return x.new_empty((x.shape[0], out_features))
+
+
+def _y_and_z(*arguments) -> tuple[Tensor, Tensor]:
+    return _y(*arguments), _y(*arguments)
+
+
+def _dx(dy, z, values, crow, col, in_features, out_features, activation, overlap=False) -> Tensor:
+    return dy.new_empty((dy.shape[0], in_features))
+
+
+def _dw_and_dbias(
+    x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
+
+
+def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
+    """dy · act'(z), differentiable; for activations in FROM_RESULT z may be y."""
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        at = z if z.requires_grad else z.detach().requires_grad_()
+        return torch.autograd.grad(products.ACTIVATIONS[activation](at), at, dy, create_graph=differentiable)[0]
+
+
+def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
+    """What backward needs. Without z, it computes z again from the layer's operands."""
+    x, values, bias, crow, col, in_features, out_features, activation, *_ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.arguments = in_features, out_features
+    ctx.others = (None,) * (len(inputs) - 3)  # gradients of what has none
+    ctx.activation = activation
+    if activation in FROM_RESULT:
+        z = y
+    ctx.save_for_backward(
+        x if activation not in FROM_RESULT or ctx.needs_input_grad[1] else None, values,
+        None if activation == "none" else bias, crow, col, None if activation == "none" else z,
+    )  # fmt: skip
+
+
+def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
+    """The backward of the two forward operators; dz is the gradient of z, if z is a result."""
+    x, values, bias, crow, col, z = ctx.saved_tensors
+    needs, activation = ctx.needs_input_grad, ctx.activation
+    twice = torch.is_grad_enabled()
+    if dy is None and dz is None:
+        return None, None, None, *ctx.others
+    if activation not in FROM_RESULT and (z is None or twice):
+        z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
+    if dy is None:
+        dy, z, activation = dz, None, "none"
+    elif activation != "none" and (twice or dz is not None or not (needs[0] or needs[1])):
+        dy = _derived(activation, dy, z)
+        dy = dy if dz is None else dy + dz
+        z, activation = None, "none"
+    elif dz is not None:
+        dy = dy + dz
+    grad_input, grad_weight = _gradient_operators(dy)
+    dx = dw = dbias = None
+    if needs[0]:
+        dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
+    if needs[1]:
+        block_out, block_in = values.shape[1:]
+        dw, dbias = grad_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
+    elif needs[2]:
+        dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
+    return dx, dw, dbias if needs[2] else None, *ctx.others
+
+
+def _refuse_activation(activation: str) -> None:
+    if activation != "none":
+        raise RuntimeError(
+            "the gradient operators of sparsekiln are differentiable without an activation alone; call backward with "
+            "create_graph=True, which takes them apart"
+        )
+
+
+def _save_grad_input(ctx, inputs, output) -> None:
+    dy, _, values, crow, col, in_features, out_features, activation, _ = inputs
+    ctx.arguments = in_features, out_features
+    ctx.activation = activation
+    ctx.save_for_backward(dy, values, crow, col)
+
+
+def _backward_of_grad_input(ctx, ddx) -> tuple:
+    _refuse_activation(ctx.activation)
+    dy, values, crow, col = ctx.saved_tensors
+    features = ctx.arguments
+    ddy = dvalues = None
+    if ctx.needs_input_grad[0]:
+        ddy = _ops.linear(ddx, values, None, crow, col, *features, "none")
+    if ctx.needs_input_grad[2]:
+        dvalues, _ = _ops.linear_grad_weight(
+            ddx, dy, None, crow, col, values.shape[1], values.shape[2], *features, "none", False
+        )
+    return ddy, None, dvalues, *(None,) * 6
+
+
+def _save_grad_weight(ctx, inputs, output) -> None:
+    x, dy, _, crow, col, _, _, in_features, out_features, activation, bias = inputs
+    ctx.arguments = in_features, out_features
+    ctx.activation, ctx.bias = activation, bias
+    ctx.save_for_backward(x, dy, crow, col)
+
+
+def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
+    _refuse_activation(ctx.activation)
+    x, dy, crow, col = ctx.saved_tensors
+    dx = ddy = None
+    if ctx.needs_input_grad[0]:
+        dx = _ops.linear_grad_input(dy, None, ddw, crow, col, *ctx.arguments, "none")
+    if ctx.needs_input_grad[1]:
+        ddy = _ops.linear(x, ddw, ddbias if ctx.bias else None, crow, col, *ctx.arguments, "none")
+    return dx, ddy, *(None,) * 9
+
+
+_first_rows, _two_rows = (functools.partial(rows_together, rows=rows) for rows in ((0,), (0, 1)))
+custom_operator(
+    "sparsekiln::linear", products.check_linear, _y, backward=_backward, vmap=_first_rows,
+    save=lambda ctx, inputs, output: _save(ctx, inputs, output, None),
+)(products.linear)  # fmt: skip
+custom_operator(
+    "sparsekiln::linear_with_preactivation", products.check_linear, _y_and_z, backward=_backward, vmap=_first_rows,
+    save=lambda ctx, inputs, output: _save(ctx, inputs, *output),
+)(products.linear_with_preactivation)  # fmt: skip
+custom_operator(
+    "sparsekiln::linear_grad_input", products.check_grad_input, _dx, save=_save_grad_input, backward=_backward_of_grad_input,
+    vmap=_two_rows,
+)(products.grad_input)  # fmt: skip
+custom_operator(
+    "sparsekiln::linear_grad_weight", products.check_grad_weight, _dw_and_dbias, save=_save_grad_weight,
+    backward=_backward_of_grad_weight,
+)(products.grad_weight)  # fmt: skip
+
+
+# ---- without the dispatcher ----
+
+
+class _Direct(torch.autograd.Function):
+    """The operators linear and linear_with_preactivation in one, without the dispatcher's Python, which takes longer than
+    the kernel of a small layer."""
+
+    @staticmethod
+    def forward(ctx, *arguments):
+        if arguments[-1] in FROM_RESULT:
+            y, z = products.linear(*arguments), None
+        else:
+            y, z = products.linear_with_preactivation(*arguments)
+        _save(ctx, arguments, y, z)
+        return y
+
+    backward = staticmethod(_backward)
+
+
+_is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda tensor: False)
+
+
+def _gradient_operators(dy: Tensor) -> tuple:
+    if not torch.is_grad_enabled() and unobserved(dy) and not _is_batched(dy):  # by is_grads_batched=True
+        return products.grad_input, products.grad_weight
+    return _ops.linear_grad_input, _ops.linear_grad_weight
+
+
+def call(*arguments, overlap: Asked = False) -> Tensor:
+    """y of the operator linear, with its arguments and its gradients, by the fastest way that is possible. `overlap` is for calls that
+    autograd does not record."""
+    x, values, bias, *_, activation = arguments
+    if not torch.compiler.is_compiling():
+        refuse_forward_mode()
+        if open_transform is not None and open_transform() is not None:
+            return transforms.linear(*arguments)
+    needs_gradient = torch.is_grad_enabled() and (
+        x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+    )
+    if unobserved(x, values):
+        return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments, overlap)
+    if needs_gradient:
+        return _ops.linear(*arguments) if activation in FROM_RESULT else _ops.linear_with_preactivation(*arguments)[0]
+    return _ops.linear(*arguments, asked_of(overlap, values, bias))
+
+
+def call_transposed(x, values, crow, col, out_features, in_features, overlap: Asked = False) -> Tensor:
+    """x[n, in] · W of W[in, out], with gradients: what the operator linear_grad_input computes, whose in_features are `out`."""
+    features = out_features, in_features
+    if not torch.compiler.is_compiling():
+        refuse_forward_mode()
+        if open_transform is not None and open_transform() is not None:
+            return transforms.linear_grad_input(x, values, crow, col, *features)
+    arguments = x, None, values, crow, col, *features, "none"
+    if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
+        return _ops.linear_grad_input(*arguments)
+    if unobserved(x, values):
+        return products.grad_input(*arguments, overlap)
+    return _ops.linear_grad_input(*arguments, asked_of(overlap, values))
