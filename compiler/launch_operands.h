@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
@@ -179,7 +180,8 @@ struct LaunchOperands {
     case Argument::vector:
       break;
   }
-  throw Error(ErrorKind::internal, "an argument that no operand is");
+  throw Error(ErrorKind::internal,
+              "an argument that no operand is: number " + std::to_string(static_cast<int>(argument)));
 }
 
 }  // namespace sparsekiln

@@ -169,6 +169,21 @@ constexpr std::array kRows{
 
 #undef SPARSEKILN_WITHIN
 
+/// Whether two rows may be in one place: no operation has both of them.
+constexpr bool share_place(const OperandRow& one, const OperandRow& other) {
+  return one.argument && one.argument == other.argument &&
+         (one.argument == Argument::x || one.argument == Argument::y);
+}
+constexpr bool are_distinct(std::span<const OperandRow> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (rows[i].name == rows[j].name || rows[i].view == rows[j].view ||
+          (rows[i].place.address == rows[j].place.address && !share_place(rows[i], rows[j])))
+        return false;
+  return true;
+}
+static_assert(are_distinct(kRows), "each operand has a name, a view and a place of its own");
+
 }  // namespace
 
 DType type_of(OperandType type, const Computation& what) {

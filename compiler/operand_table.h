@@ -21,7 +21,7 @@ namespace sparsekiln {
 enum class OperandForm : std::uint8_t {
   activation,  ///< batch rows or images of features, at a stride: OperandRow::features
   weight,      ///< the blocks of the layout: see Operands::w
-  dense,       ///< without gaps: OperandRow::extents
+  dense,       ///< without gaps: OperandRow::per
 };
 
 enum class Access : std::uint8_t { read, written, added_to };
@@ -39,7 +39,7 @@ enum class OperandType : std::uint8_t {
 enum class Features : std::uint8_t {
   inputs,      ///< the layer's inputs
   gradients,   ///< the outputs of dy: of an LSTM's cell those of four gates
-  result,      ///< the main output of a product, in memory
+  result,      ///< the main output of a product in memory: of an LSTM's gradient those of four gates
   outputs,     ///< the features of one gate, or of all that there are, of what a product ends with
   gates,       ///< four times `outputs`
   sums,        ///< of all groups that are normalised
@@ -79,7 +79,7 @@ enum class Values : std::uint8_t {
 struct LaunchPlace {
   static constexpr std::uint16_t kNone = 0xffff;
   std::uint16_t address = kNone;
-  std::uint16_t stride = kNone;  ///< of activations: elements from row to row
+  std::uint16_t stride = kNone;  ///< elements from row to row, of activations and matrices
 };
 
 struct OperandRow {
@@ -90,7 +90,7 @@ struct OperandRow {
   /// Whether a launch of it has this operand.
   bool (*taken)(const Computation& what);
   Access (*access)(const Computation& what);
-  LaunchPlace place;                      ///< but of `pairs`
+  LaunchPlace place;                      ///< not of operands in pairs, which are in LaunchOperands::pairs
   std::optional<Argument> argument = {};  ///< none: passed with others by value, or not at all
   Features features = Features::inputs;   ///< of an activation
   Per per = Per::feature;                 ///< of a dense operand
@@ -103,7 +103,7 @@ struct OperandRow {
   [[nodiscard]] bool is_main() const;
 };
 
-/// In the order of kernels' parameters, and of the results of a call.
+/// In the order of the parameters of kernels of products, and of the results of a call.
 [[nodiscard]] std::span<const OperandRow> operand_rows();
 /// Throws `invalid_argument` that lists the names.
 [[nodiscard]] const OperandRow& operand_row(std::string_view name);

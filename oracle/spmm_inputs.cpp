@@ -57,6 +57,7 @@ HostActivation activation_of(const Spmm& problem, const OperandContract& launch,
 const HostActivation& HostInputs::of(std::string_view name) const {
   static const HostActivation none;
   const auto found = read.find(name);
+  if (found == read.end()) static_cast<void>(operand_row(name));  // which there must be
   return found == read.end() ? none : found->second;
 }
 
@@ -80,7 +81,7 @@ std::int64_t largest_integer(const Spmm& problem) {
   return largest_integer(static_cast<double>(k), growth, problem.result_dtype);
 }
 
-/// The streams of one seed. From kOperands on there is one for each row of the table of operands.
+/// The streams of one seed. From kOperands each operand's follows.
 enum Stream : std::uint64_t { kX, kW, kY, kChoices = 12, kOperands = 16 };
 
 /// Properties that are chosen for a launch. Before these come the gaps between the rows of each operand.
@@ -90,8 +91,11 @@ std::uint64_t choose(std::uint64_t seed, std::uint64_t choice, std::uint64_t cho
   return draw(draw(seed, kChoices), choice) % choices;
 }
 
-std::uint64_t number_of(const OperandRow& row) {
-  return static_cast<std::uint64_t>(&row - operand_rows().data());
+/// The stream of an operand, by its name: another row in the table does not change it.
+std::uint64_t stream_of(const OperandRow& row) {
+  std::uint64_t stream = kOperands;
+  for (const char letter : row.name) stream = draw(stream, static_cast<unsigned char>(letter));
+  return stream;
 }
 
 /// What HostInputs have as `x` and `w`.
@@ -118,7 +122,7 @@ class Filler {
 
   /// What HostInputs::read has of it. `rows`: where there may be any number of them.
   [[nodiscard]] HostActivation operand(const OperandRow& row, std::int64_t rows) const {
-    const std::uint64_t stream = kOperands + number_of(row);
+    const std::uint64_t stream = stream_of(row);
     switch (row.form) {
       case OperandForm::activation:
         return activation(row, stream);
@@ -133,7 +137,7 @@ class Filler {
   /// has not that operand.
   [[nodiscard]] HostActivation activation(const OperandRow& row, std::uint64_t stream,
                                           std::int64_t stride = 0) const {
-    const std::uint64_t gap = of_product(row) ? 0 : choose(seed_, number_of(row), 3);
+    const std::uint64_t gap = of_product(row) ? 0 : choose(seed_, stream_of(row), 3);
     HostActivation made = activation_of(problem_, launch_, row, n_, static_cast<std::int64_t>(gap));
     if (stride != 0) made.stride = stride;
     if (made.stride < made.row_length())

@@ -35,11 +35,18 @@ std::int32_t dimensions_of(const OperandRow& row, const sparsekiln::OperandContr
   return 0;
 }
 
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorKind::invalid_argument, why); }
+
 Operands operands_of(const sk_operand* operands, std::size_t count) {
   Operands views;
+  std::uint64_t listed = 0;  // a bit for each row
   for (std::size_t i = 0; i < count; ++i) {
     const sk_operand& operand = (&given(operands, "operands"))[i];
-    const OperandRow& row = sparsekiln::operand_row(&given(operand.name, "name of an operand"));
+    if (operand.name == nullptr) refuse(fmt::format("operand {}: it has no name", i));
+    const OperandRow& row = sparsekiln::operand_row(operand.name);
+    const std::uint64_t bit = std::uint64_t{1} << (&row - sparsekiln::operand_rows().data());
+    if ((listed & bit) != 0) refuse(fmt::format("operand {}: it is listed twice", row.name));
+    listed |= bit;
     views.*row.view = sparsekiln::view_of(row.name, operand.tensor);
   }
   return views;
@@ -85,11 +92,14 @@ sk_status sk_kernel_output_shape(const sk_kernel* kernel, const char* operand, c
     const sparsekiln::OperandContract& contract = given(kernel, "kernel").kernel.binary().operands;
     const OperandRow& row = sparsekiln::operand_row(&given(operand, "operand"));
     const DLTensor& from = given(first, "first");
+    if (from.ndim > 0) given(from.shape, "shape of first");
+    std::int64_t& extent = given(shape, "shape");
+    std::int32_t& rank = given(dimensions, "dimensions");
     const auto extents = sparsekiln::output_shape(
         row, contract, {from.shape, static_cast<std::size_t>(std::max(from.ndim, 0))});
     static_assert(sparsekiln::kMaxRank == SK_MOST_DIMENSIONS);
-    std::copy(extents.begin(), extents.end(), &given(shape, "shape"));
-    given(dimensions, "dimensions") = static_cast<std::int32_t>(extents.size());
+    std::copy(extents.begin(), extents.end(), &extent);
+    rank = static_cast<std::int32_t>(extents.size());
   });
 }
 
@@ -106,6 +116,7 @@ sk_status sk_kernel_run(const sk_kernel* kernel, const sk_operand* operands, siz
     Operands views = operands_of(operands, count);
     if (launch != nullptr) {
       const sk_launch from = taken(launch, sk_launch_init_sized, "launch");
+      if (from.reserved != 0) refuse("launch: its member reserved is not 0");
       views.alpha = from.alpha;
       views.beta = from.beta;
       views.epsilon = from.epsilon;

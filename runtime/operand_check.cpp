@@ -224,8 +224,9 @@ class PairList {
       refuse_overlaps_of(row, checked);
       return checked;
     };
-    const std::array<Activation2D, 3> all{check(operand_row("x"), pair.x), check(operand_row("dy"), pair.dy),
-                                          derivative ? check(operand_row("z"), pair.z) : Activation2D{}};
+    static const OperandRow &row_x = operand_row("x"), &row_dy = operand_row("dy"), &row_z = operand_row("z");
+    const std::array<Activation2D, 3> all{check(row_x, pair.x), check(row_dy, pair.dy),
+                                          derivative ? check(row_z, pair.z) : Activation2D{}};
     const auto& [x, dy, z] = all;
     CheckedOperands matrices;
     const bool joined = join_matrices(std::span(all).first(derivative ? 3 : 2), contract_, matrices);
@@ -286,7 +287,10 @@ CheckedOperands check_sddmm(const Operands& operands, const OperandContract& con
   CheckedList list;
   std::size_t size = 0;
   for (const OperandRow* row : taken) {
-    if (row->form == OperandForm::activation) continue;  // those of a pair
+    if (row->view == &Operands::x || row->view == &Operands::dy || row->view == &Operands::z)
+      continue;  // in pairs
+    if (row->form == OperandForm::activation)
+      throw Error(ErrorKind::internal, fmt::format("operand {} of a gradient of the weight", row->name));
     const TensorView& view = operands.*row->view;
     list[size++] = {
         row, &view, row->computed(contract), nullptr,

@@ -125,6 +125,9 @@ EpilogueIr::Value* EpilogueIr::operand(const OperandRow& row, const Run& run, Va
   if (found == operands_.end())
     throw Error(ErrorKind::internal, fmt::format("an epilogue without its operand {}", row.name));
   if (row.form == OperandForm::activation) {
+    if (row.type != OperandType::result)
+      throw Error(ErrorKind::internal,
+                  fmt::format("operand {}, which is not of the result's type", row.name));
     const DType type = g_.residual_dtype;
     Value* from =
         element(type, found->address, found->stride, run.major, v_.plus(run.minor, first), run.image);

@@ -67,12 +67,6 @@ class PlainSpmm {
   [[nodiscard]] Matrix matrix(std::size_t base, std::size_t stride, const char* name) {
     return {pointer(base, name), v_.argument(ir_.getInt64Ty(), stride, "stride")};
   }
-  /// An activation, where it is taken.
-  [[nodiscard]] Matrix activation(std::string_view name) {
-    const OperandRow& row = operand_row(name);
-    if (!row.taken(problem_)) return {};
-    return matrix(row.place.address, row.place.stride, row.name.data());
-  }
   /// Where an element lies.
   [[nodiscard]] Value* place(const Matrix& matrix, Value* batch_row, Value* feature) {
     Value* major = problem_.feature_major() ? feature : batch_row;
@@ -90,11 +84,13 @@ class PlainSpmm {
     y_ = matrix(offsetof(LaunchOperands, y), offsetof(LaunchOperands, y_stride), "y");
     weights_ = locate_weights(v_, problem_.weights());
     if (cell_) cell_->begin();
-    z_ = activation("z");
     for (const OperandRow& row : operand_rows())
       if (row.form == OperandForm::dense && row.argument && row.taken(problem_))
         pointers_.emplace(row.name, pointer(row.place.address, row.name.data()));
-    residual_ = activation("residual");
+    for (const OperandRow& row : operand_rows())
+      if (row.form == OperandForm::activation && row.argument && row.argument != Argument::x &&
+          !row.computed(problem_) && row.taken(problem_))
+        matrices_.emplace(row.name, matrix(row.place.address, row.place.stride, row.name.data()));
     if (problem_.epilogue.scale) {
       alpha_ = p_.alpha();
       beta_ = p_.beta();
@@ -170,8 +166,9 @@ class PlainSpmm {
     v_.loop("x_feature", v_.constant(0), inputs, [&](Value* k) {
       Value* feature = v_.plus(first, k);
       Value* value = p_.load_operand(x_.base, place(x_, row, feature));
-      if (z_.base != nullptr) {
-        Value* z = p_.load_operand(z_.base, place(z_, row, feature));
+      if (problem_.derivative != Activation::none) {
+        const Matrix& of_z = matrices_.at("z");
+        Value* z = p_.load_operand(of_z.base, place(of_z, row, feature));
         value = p_.as_operand(ir_.CreateFMul(value, derivative(v_, problem_.derivative, z)));
       }
       p_.store_sums(value, x_block_, v_.plus(v_.times(k, tile_n_), batch_row));
@@ -267,8 +264,10 @@ class PlainSpmm {
 
   /// One output's element of what an epilogue takes.
   [[nodiscard]] Value* operand(const OperandRow& row, Value* batch_row, Value* feature) {
-    if (row.form == OperandForm::activation)
-      return p_.load_output(residual_.base, place(residual_, batch_row, feature));
+    if (row.form == OperandForm::activation) {
+      const Matrix& matrix = matrices_.at(row.name);
+      return p_.load_element(type_of(row.type, problem_), matrix.base, place(matrix, batch_row, feature));
+    }
     const bool by_rows = row.per == Per::block_row;
     return p_.load_element(type_of(row.type, problem_), pointers_.at(row.name),
                            by_rows ? v_.quotient(feature, problem_.block.out) : feature);
@@ -291,8 +290,8 @@ class PlainSpmm {
     if (problem_.weights() > 1)
       return cell_->forward({sum_of(0), sum_of(1), sum_of(2), sum_of(3)}, major, minor, y, access);
     Value* dh = sum_of(0);
-    if (residual_.base != nullptr)
-      dh = ir_.CreateFAdd(dh, p_.load_output(residual_.base, place(residual_, batch_row, feature)));
+    if (problem_.epilogue.residual)
+      dh = ir_.CreateFAdd(dh, operand(operand_row("residual"), batch_row, feature));
     cell_->backward(dh, major, minor, y, y_.stride, access);
   }
 
@@ -340,8 +339,7 @@ class PlainSpmm {
   Value* x_block_ = nullptr;     ///< [feature][batch row]
   Matrix x_;
   Matrix y_;
-  Matrix z_;
-  Matrix residual_;
+  std::map<std::string_view, Matrix> matrices_;  ///< activations besides x and y, by their names
   Values weights_;
   std::map<std::string_view, Value*> pointers_;  ///< of dense operands, by their names
   std::optional<CellIr> cell_;

@@ -84,6 +84,11 @@ DirectShape direct_shape(const Spmm& problem, const Target& target, const Config
   validate_warp_tile(problem, config, kMostTileN);
   if (config.stages < 1 || config.stages > kMostChunks)
     refuse(config, fmt::format("stages, the chunks of a warp under way, is 1 or {}", kMostChunks));
+  if (config.knobs[0] > 1) refuse(config, "panels is 0 or 1");
+  if (has_panels(config) && problem.correlation)
+    refuse(config, "panels are of the batch rows of a linear layer; panels=0 would work");
+  if (has_panels(config) && problem.derivative != Activation::none)
+    refuse(config, "panels hold x, not z; panels=0 would work");
 
   DirectShape shape;
   shape.threads = 32 * config.warps;

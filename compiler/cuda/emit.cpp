@@ -1,5 +1,4 @@
 #include "compiler/cuda/emit.h"
-#include "compiler/cuda/direct_shape.h"
 
 #include <set>
 #include <span>
@@ -11,6 +10,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/cuda/direct_shape.h"
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
@@ -268,11 +268,6 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
   if (config.in_flight < kDerivedInFlight || config.in_flight > kMostGridRows)
     refuse(fmt::format("in_flight, the batch tiles at once, is 1 to {}, or all", kMostGridRows));
   check_knobs(config);
-  if (has_panels(config) && config.knobs[0] != 1) refuse("panels is 0 or 1");
-  if (has_panels(config) && problem.correlation)
-    refuse("panels are of the batch rows of a linear layer; panels=0 would work");
-  if (has_panels(config) && problem.derivative != Activation::none)
-    refuse("panels hold x, not z; panels=0 would work");
   if (config.merge != 1 && config.merge != 2 && config.merge != kMostMerged)
     refuse(fmt::format("merge is 1, 2 or {}", kMostMerged));
   const std::int32_t most_rows = kMostTiles / problem.weights();

@@ -182,9 +182,12 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
   if (gradient.epilogue.scale)
     parameters.insert(parameters.end(),
                       {{Argument::alpha, "float", "alpha"}, {Argument::beta, "float", "beta"}});
-  for (const OperandRow& row : operand_rows())
-    if (row.form == OperandForm::dense && row.taken(gradient))
-      parameters.push_back({*row.argument, row.computed(gradient) ? "float*" : "const float*", row.name});
+  for (const OperandRow& row : operand_rows()) {
+    if (row.form != OperandForm::dense || !row.taken(gradient)) continue;
+    if (!row.argument || row.type != OperandType::sums)
+      throw Error(ErrorKind::internal, fmt::format("operand {} of a gradient of the weight", row.name));
+    parameters.push_back({*row.argument, row.computed(gradient) ? "float*" : "const float*", row.name});
+  }
   if (gradient.gate_gradient) parameters.push_back({Argument::w, "const Element*", "w"});
   if (gradient.convolution.dynamic)
     parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});

@@ -218,11 +218,11 @@ const char* sk_operand_name(size_t number);
 /* An operand of a kernel. Text is valid as long as the library. */
 typedef struct sk_operand_view {
   size_t size;
-  const char* name;   /* "bias" */
-  const char* dtype;  /* the name of an sk_element_type */
-  int is_written;     /* by a launch */
-  int is_added_to;    /* what it holds before a launch counts */
-  int is_main;        /* y, dx or dw */
+  const char* name;  /* "bias" */
+  const char* dtype; /* the name of an sk_element_type */
+  int is_written;    /* by a launch */
+  int is_added_to; /* what it holds before a launch counts; of the main output it does where beta is not 0 */
+  int is_main;     /* y, dx or dw */
   int is_activation;  /* it has a row for each of the batch */
   int32_t dimensions; /* of an activation of a linear layer, those of a matrix */
 } sk_operand_view;
@@ -233,11 +233,13 @@ sk_status sk_kernel_describe_operand(const sk_kernel* kernel, size_t index, sk_o
 /* The most dimensions of an operand. */
 #define SK_MOST_DIMENSIONS 5
 /* The shape that an operand which a launch writes has, where the launch's first operand (x, of grad_input dy)
- * is `first`, of which the shape alone is read. `shape` has room for SK_MOST_DIMENSIONS. */
+ * is `first`, of which the shape alone is read. `shape` has room for SK_MOST_DIMENSIONS. Of an operand that
+ * is added to, which may have any number of rows, it is refused. */
 sk_status sk_kernel_output_shape(const sk_kernel* kernel, const char* operand, const DLTensor* first,
                                  int64_t* shape, int32_t* dimensions);
 
-/* An operand by its name. A null tensor is as one that is not listed. This struct never grows. */
+/* An operand by its name, which is listed once. A null tensor is as one that is not listed. This struct never
+ * grows. */
 typedef struct sk_operand {
   const char* name;
   const DLTensor* tensor;

@@ -62,8 +62,6 @@ bool is_operand(std::string_view name) {
   }
 }
 
-constexpr std::size_t kMostOperands = 24;
-
 /// The operands of a kernel and their places in a call: the first two, and the main output.
 struct Signature {
   explicit Signature(const sk_kernel* kernel) : operands(operands_of(kernel)) {
@@ -345,9 +343,8 @@ void bind_kernel(nb::module_& module) {
       "on its device; rows are contiguous, at any distance. Operands of a convolution are images,\n"
       "[n, (depth,) (height,) width, features], or their rows, and w is\n"
       "[blocks, taps, block_out, block_in]; where blocks lack taps of their own, it is\n"
-      "[taps of all blocks, block_out, block_in]. By name: bias[out], v, v_bias, residual,\n"
-      "z, gates[blocks], the outputs dbias[out] and dgates[blocks] (float32, of float64\n"
-      "operands float64), alpha, beta, workspace (workspace_bytes(n) bytes, the first\n"
+      "[taps of all blocks, block_out, block_in]. The operands of the epilogue are given by\n"
+      "their names, which refusals list; and alpha, beta, workspace (workspace_bytes(n) bytes, the first\n"
       "workspace_counter_bytes() of them zeroed once), stream, a "
       "number, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). The result is the main "
       "output,\n"

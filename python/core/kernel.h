@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -11,6 +12,9 @@
 namespace sparsekiln::python {
 
 namespace nb = nanobind;
+
+/// The most operands of a kernel that this package passes on.
+inline constexpr std::size_t kMostOperands = 24;
 
 /// An sk_kernel that is replaced when it gets another layout, under the GIL: a call uses the one that is
 /// current when it begins, and neither waits for relayout nor relayout for it.

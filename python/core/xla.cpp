@@ -45,8 +45,6 @@ struct Operand {
   bool activation;  ///< it has one row per batch row
 };
 
-constexpr std::size_t kMostOperands = 24;
-
 std::vector<Operand> operands_named(const sk_kernel* kernel, const std::vector<std::string>& names) {
   std::vector<Operand> operands;
   for (const std::string& name : names) {

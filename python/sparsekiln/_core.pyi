@@ -90,15 +90,8 @@ class Kernel:
     has reached it. Raises InvalidArgument that names the operand.
     """
 
-    def __call__(self, *operands: Any, x: Any = None, w: Any = None, y: Any = None, dy: Any = None, dx: Any = None,
-                 dw: Any = None, v: Any = None, bias: Any = None, v_bias: Any = None, residual: Any = None, z: Any = None,
-                 edge_gain: Any = None, edge_bias: Any = None, row_scale: Any = None, v_row_scale: Any = None,
-                 projection: Any = None, activations: Any = None,
-                 c_before: Any = None, c: Any = None, dc: Any = None, dc_before: Any = None, gain: Any = None,
-                 multiplier: Any = None, addend: Any = None, sums: Any = None, statistics: Any = None,
-                 dmultiplier: Any = None, daddend: Any = None, dnorm: Any = None, epsilon: float = 1e-5,
-                 gates: Any = None, dbias: Any = None, dgates: Any = None, alpha: float = 1, beta: float = 0,
-                 workspace: Any = None, stream: int | None = None, threads: int = 0) -> Any: ...
+    def __call__(self, *operands: Any, alpha: float = 1, beta: float = 0, epsilon: float = 1e-5, workspace: Any = None,
+                 stream: int | None = None, threads: int = 0, **named: Any) -> Any: ...
     def relayout(self, layout: Any) -> None:
         """For an attached kernel: from now on it computes with another layout of the same grid; nothing is compiled. Calls
         that have begun, on other threads, end with the layout that they began with."""

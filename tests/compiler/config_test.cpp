@@ -36,6 +36,18 @@ TEST_CASE("a knob is written by its name, where it is not 0, and another variant
   CHECK_THROWS_AS(check_knobs(config), Error);
 }
 
+TEST_CASE("each knob of a variant is read by its name, which no other number of a config has") {
+  for (const NamedVariant& variant : kVariants)
+    for (std::size_t i = 0; i < kMostKnobs; ++i) {
+      if (variant.knobs[i].empty()) continue;
+      const Config config =
+          parse_config(std::string(variant.name) + " " + std::string(variant.knobs[i]) + "=1");
+      Config wanted{.variant = variant.value};
+      wanted.knobs[i] = 1;
+      CHECK(config == wanted);
+    }
+}
+
 TEST_CASE("a config may leave its split to the layout that is attached") {
   const Config config{.split = kDerivedSplit, .table = TableForm::attached};
   CHECK(to_string(config).find(" split=derived ") != std::string::npos);

@@ -564,6 +564,25 @@ TEST_CASE("alpha and beta are rounded to float where sums are float32, to infini
   sk_kernel_free(kernel);
 }
 
+TEST_CASE("a launch of a newer header is taken where it says nothing newer, and its reserved member is 0") {
+  sk_kernel* kernel = scaling_kernel("f32");
+  Array x({1, 8}), w({1, 8, 8}), y({1, 8});
+  const std::array<sk_operand, 3> operands{{{"y", &y.tensor}, {"w", &w.tensor}, {"x", &x.tensor}}};
+  struct {
+    sk_launch launch;
+    std::int64_t newer;
+  } larger;
+  sk_launch_init_sized(&larger.launch, sizeof(larger));
+  CHECK(sk_kernel_run(kernel, operands.data(), 3, &larger.launch) == SK_OK);
+  larger.newer = 1;
+  CHECK(sk_kernel_run(kernel, operands.data(), 3, &larger.launch) == SK_INVALID_ARGUMENT);
+  larger.newer = 0;
+  larger.launch.reserved = 1;
+  CHECK(sk_kernel_run(kernel, operands.data(), 3, &larger.launch) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()).find("reserved") != std::string::npos);
+  sk_kernel_free(kernel);
+}
+
 TEST_CASE("a launch without options has the usual ones, and an operand of no name is refused") {
   sk_kernel* kernel = scaling_kernel("f32");
   Array x({1, 8}), w({1, 8, 8}), y({1, 8});
@@ -572,6 +591,12 @@ TEST_CASE("a launch without options has the usual ones, and an operand of no nam
   CHECK(sk_kernel_run(kernel, operands.data(), 2, nullptr) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("x: it was not given") != std::string::npos);
   CHECK(sk_kernel_run(kernel, nullptr, 1, nullptr) == SK_INVALID_ARGUMENT);
+  const sk_operand nameless{nullptr, &w.tensor};
+  CHECK(sk_kernel_run(kernel, &nameless, 1, nullptr) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()) == "operand 0: it has no name");
+  const std::array<sk_operand, 4> twice{{operands[0], operands[1], operands[2], {"y", nullptr}}};
+  CHECK(sk_kernel_run(kernel, twice.data(), 4, nullptr) == SK_INVALID_ARGUMENT);
+  CHECK(std::string(sk_error_message()) == "operand y: it is listed twice");
   const sk_operand unknown{"weight", &w.tensor};
   CHECK(sk_kernel_run(kernel, &unknown, 1, nullptr) == SK_INVALID_ARGUMENT);
   CHECK(std::string(sk_error_message()).find("there is no operand 'weight': x, dy, w") != std::string::npos);
