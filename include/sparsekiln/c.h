@@ -233,8 +233,8 @@ sk_status sk_kernel_describe_operand(const sk_kernel* kernel, size_t index, sk_o
 /* The most dimensions of an operand. */
 #define SK_MOST_DIMENSIONS 5
 /* The shape that an operand which a launch writes has, where the launch's first operand (x, of grad_input dy)
- * is `first`, of which the shape alone is read. `shape` has room for SK_MOST_DIMENSIONS. Of an operand that
- * is added to, which may have any number of rows, it is refused. */
+ * is `first`, of which the shape alone is read. `shape` has room for SK_MOST_DIMENSIONS. An operand that
+ * is added to may have any number of rows, and is refused. */
 sk_status sk_kernel_output_shape(const sk_kernel* kernel, const char* operand, const DLTensor* first,
                                  int64_t* shape, int32_t* dimensions);
 
