@@ -6,13 +6,13 @@
 #include "lattice.cuh"
 #include "output.cuh"
 #include "ptx.cuh"
+#include "requirements.cuh"
 #include "schedule.cuh"
 
 // Epilogues: what is done with the accumulators of an item.
 //
-// A Tile has kRows output tiles of kN × kOut values per thread. at(r, j, i) is a value, n_of(j) its batch row
-// and out_of(i) its output. kRun values that start at a multiple of kRun are consecutive outputs of one block
-// row. Only the first kHolders threads have values; for the others, n_of(j) is beyond every batch.
+// A Tile is a FinishedTile (requirements.cuh). kRun values that start at a multiple of kRun are consecutive
+// outputs of one block row; n_of(j) of threads without values is beyond every batch.
 
 namespace sparsekiln {
 
@@ -284,7 +284,7 @@ struct KnownItemPlace {
 
 /// Applies the epilogue and writes y[n, out], or y[out, n], for the batch rows, block rows and features that
 /// exist.
-template <class Config, class Place, class Tile>
+template <class Config, PlaceOfItem Place, FinishedTile Tile>
 __device__ __forceinline__ void store(const typename Config::Table& table, int item, const Place& where,
                                       const Tile& tile, const Destination<Config>& to) {
   enum : int {
@@ -366,7 +366,7 @@ struct Combiners {
 /// Writes the accumulators of one part of a split item to the workspace. Returns true in the CTA that arrives
 /// last: its tile then holds part 0 + part 1 + … in this order, whatever the order of arrival, and the item's
 /// counter is zero again. No CTA waits for another.
-template <int kThreads, class Tile>
+template <int kThreads, FinishedTile Tile>
 __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsigned* counters,
                                         float* partials) {
   enum : int {
@@ -428,7 +428,7 @@ __device__ __forceinline__ bool combine(Tile& tile, const SplitPart& split, unsi
 
 /// Finishes an item: its accumulators are written to y, or, for a part of a split item, to the workspace
 /// first.
-template <class Config, class Place, class Tile>
+template <class Config, PlaceOfItem Place, FinishedTile Tile>
 __device__ __forceinline__ void finish(const typename Config::Table& table, int item, const Place& where,
                                        Tile& tile, const Destination<Config>& to) {
   if constexpr (Config::splits) {

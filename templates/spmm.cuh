@@ -3,6 +3,7 @@
 #include "epilogue.cuh"
 #include "lattice.cuh"
 #include "panels.cuh"
+#include "requirements.cuh"
 #include "schedule.cuh"
 
 // The traversal of the schedule that all SpMM kernels share.
@@ -10,7 +11,7 @@
 namespace sparsekiln {
 
 /// The items of a worker, one after the other.
-template <class Config, class Tile>
+template <class Config, AccumulatingTile Tile>
 struct Items {
   using Place = typename Tile::Place;
   const typename Config::Table& table;
@@ -35,7 +36,7 @@ struct Items {
       tile.clear();
     }
   }
-  template <class Operands>
+  template <ChunkOfOperands Operands>
   __device__ __forceinline__ void add(Operands& operands) {
     // An item with one tile needs neither its number nor whether x has a new tile.
     Step step{0};
@@ -116,10 +117,8 @@ __device__ __forceinline__ void compute_held(Operands& operands, Items<Config, T
 /// The work of one worker on one batch tile. If kChunks > 0, it is the number of chunks, and their loop is
 /// unrolled: each chunk has its own coordinates in the code.
 ///
-/// Operands loads the worker's chunks ahead, from first() on every kStride-th. For each of them, Tile adds
-/// the products to one of its output tiles. gathered() returns the accumulators of an item, distributed over
-/// the threads as the epilogue expects them.
-template <class Config, class Operands, class Tile, int kChunks>
+/// Operands load the worker's chunks ahead; for each of them, Tile adds the products.
+template <class Config, ChunkLoader Operands, AccumulatingTile Tile, int kChunks>
 __device__ __forceinline__ void compute(const typename Config::Table& table, int worker,
                                         const Source<Config>& from, const Destination<Config>& to) {
   Operands operands(table, worker, from);
@@ -146,7 +145,7 @@ __device__ __forceinline__ void compute(const typename Config::Table& table, int
 }
 
 /// Calls `compute` for a CTA's worker. If the tables are unrolled, each worker has its own code.
-template <class Config, class Operands, class Tile, int kWorker = 0>
+template <class Config, ChunkLoader Operands, AccumulatingTile Tile, int kWorker = 0>
 __device__ __forceinline__ void compute_share(const typename Config::Table& table, int worker,
                                               const Source<Config>& from, const Destination<Config>& to) {
   if constexpr (Config::unrolled_workers == 0) {
@@ -227,7 +226,7 @@ __device__ __forceinline__ Destination<Config> destination_of(typename Config::O
 /// for a CTA), threads, the Table, the Output, the epilogue, whether rows are split, whether launches
 /// overlap, and whether x and y are feature-major: x[in, n] and y[out, n], with strides from one feature to
 /// the next.
-template <class Config, class Operands, class Tile>
+template <class Config, ChunkLoader Operands, AccumulatingTile Tile>
 __device__ __forceinline__ void spmm(const typename Config::Element* x, const typename Config::Element* w,
                                      typename Config::Output::Element* y, void* workspace, int n,
                                      long long x_stride, long long y_stride,

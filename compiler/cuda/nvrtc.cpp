@@ -108,7 +108,7 @@ int number_of(std::string_view arch) {
 /// (--minimal, --no-cache) measure the same. Line numbers cost no time that can be measured and
 /// change no instruction; they put the PTX into the cubin once more, some 100 KB.
 std::vector<std::string> option_list(std::string_view arch) {
-  return {fmt::format("--gpu-architecture={}", arch), "--std=c++17", "--ptxas-options=-v",
+  return {fmt::format("--gpu-architecture={}", arch), "--std=c++20", "--ptxas-options=-v",
           "--generate-line-info"};
 }
 

@@ -185,7 +185,7 @@ TEST_CASE("nvcc compiles emitted sources without a warning, for sm_80 and sm_90"
     const Problem problem = skewed_problem({16, 64}, Batch::up_to(64));
     std::ofstream(folder + "/emitted.cu") << emit_plan(problem, target, two_entries(problem, target, 2)).text;
     const std::string command = fmt::format(
-        "nvcc -std=c++17 -arch={1} -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -c -o {0}/emitted.o "
+        "nvcc -std=c++20 -arch={1} -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -c -o {0}/emitted.o "
         "{0}/emitted.cu",
         folder, arch);
     CHECK(std::system(command.c_str()) == 0);

@@ -388,7 +388,7 @@ HostModule::HostModule(const Source& source) : folder_(make_folder()) {
   const char* const cxx = std::getenv("CXX");
   // Hidden, since all modules define the same names: shared memory of one must not be that of another.
   const std::string command =
-      fmt::format("{} -std=c++17 -O1 -w -fno-strict-aliasing -fvisibility=hidden -shared -fPIC -o '{}' '{}'",
+      fmt::format("{} -std=c++20 -O1 -w -fno-strict-aliasing -fvisibility=hidden -shared -fPIC -o '{}' '{}'",
                   cxx == nullptr ? "c++" : cxx, object.string(), file.string());
   if (std::system(command.c_str()) != 0)
     throw std::runtime_error("the emitted source did not compile as C++: " + file.string());
