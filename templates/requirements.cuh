@@ -1,12 +1,12 @@
 #pragma once
 
-// What the parts of a product ask of one another, as concepts: a part that lacks something is named where it is
-// used, instead of deep within another template.
+// What the parts of a product ask of one another, as concepts: a part that lacks something is named where it
+// is used, instead of deep within another template.
 
 namespace sparsekiln {
 
-/// A chunk of operands that is multiplied next. Where an item has more tiles than a step has weights, next() is
-/// its Step; where gates may skip one, it has skipped() and skip().
+/// A chunk of operands that is multiplied next. Where an item has more tiles than a step has weights, next()
+/// is its Step; where gates may skip one, it has skipped() and skip().
 template <class T>
 concept ChunkOfOperands = requires(T& chunk, bool same_input) {
   T::kStepWeights;            // weights whose blocks one step is of
@@ -23,8 +23,9 @@ concept ChunkLoader = requires {
   T::first();
 };
 
-/// Accumulators of an item as the epilogue takes them: kRows output tiles of kN × kOut values a thread, of which
-/// kRun are neighbours in y. The first kHolders threads have values.
+/// Accumulators of an item as the epilogue takes them: kRows output tiles of kN × kOut values a thread, of
+/// which kRun are neighbours in y. The first kHolders threads have values. Where its j-th batch row is,
+/// n_of(j) says, or a RowsOfY of its own.
 template <class T>
 concept FinishedTile = requires(T& tile, int i) {
   T::kRows;
@@ -32,7 +33,6 @@ concept FinishedTile = requires(T& tile, int i) {
   T::kOut;
   T::kRun;
   T::kHolders;
-  tile.n_of(i);      // the batch row of value j, in the batch tile
   tile.out_of(i);    // the output of value i, in the output tile
   tile.at(i, i, i);  // a value: of tile r, batch row j, output i
 };
