@@ -75,7 +75,7 @@ constexpr OperandRow weight(std::string_view name, View view, OperandType type, 
           .argument = passed.argument};
 }
 constexpr OperandRow dense(std::string_view name, View view, OperandType type, Per per, Passed passed,
-                           Taken taken, AccessOf access = read, Values values = Values::numbers) {
+                           Taken taken, AccessOf access = read, bool multiplies = false) {
   return {.name = name,
           .view = view,
           .form = OperandForm::dense,
@@ -85,7 +85,7 @@ constexpr OperandRow dense(std::string_view name, View view, OperandType type, P
           .place = passed.place,
           .argument = passed.argument,
           .per = per,
-          .values = values};
+          .multiplies = multiplies};
 }
 
 constexpr auto kOperand = OperandType::operand;
@@ -111,17 +111,13 @@ constexpr std::array kRows{
           [](const C& what) { return what.epilogue.bias && what.epilogue.glu; }),
     activation("residual", &O::residual, kResult, F::outputs, A::residual,
                [](const C& what) { return what.epilogue.residual && is_product(what); }),
-    dense("edge_gain", &O::edge_gain, kSums, Per::situation, A::edge_gain, has_edges, read, Values::gains),
+    dense("edge_gain", &O::edge_gain, kSums, Per::situation, A::edge_gain, has_edges, read, true),
     dense("edge_bias", &O::edge_bias, kSums, Per::situation, A::edge_bias, has_edges),
-    dense(
-        "row_scale", &O::row_scale, OperandType::f32, Per::block_row, vector_argument(0),
-        [](const C& what) { return what.epilogue.row_scale; }, read, Values::scales),
-    dense(
-        "v_row_scale", &O::v_row_scale, OperandType::f32, Per::block_row, vector_argument(1),
-        [](const C& what) { return what.epilogue.row_scale && what.epilogue.glu; }, read, Values::scales),
-    dense(
-        "gates", &O::gates, kSums, Per::block, A::gates, [](const C& what) { return what.gates; }, read,
-        Values::gates),
+    dense("row_scale", &O::row_scale, OperandType::f32, Per::block_row, vector_argument(0),
+          [](const C& what) { return what.epilogue.row_scale; }),
+    dense("v_row_scale", &O::v_row_scale, OperandType::f32, Per::block_row, vector_argument(1),
+          [](const C& what) { return what.epilogue.row_scale && what.epilogue.glu; }),
+    dense("gates", &O::gates, kSums, Per::block, A::gates, [](const C& what) { return what.gates; }),
     activation("z", &O::z, kOperand, F::gradients, A::z,
                [](const C& what) { return what.derivative != Activation::none; }),
 

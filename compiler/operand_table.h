@@ -67,14 +67,6 @@ struct DenseExtents {
 };
 [[nodiscard]] DenseExtents extents_of(Per per, const OperandContract& contract);
 
-/// What host inputs hold where an operand is read.
-enum class Values : std::uint8_t {
-  numbers,  ///< any
-  gates,    ///< a third of them 0, a third 1
-  gains,    ///< few that are 0
-  scales,   ///< of block rows: those of neighbours differ
-};
-
 /// Where the launcher finds an operand: bytes from the beginning of LaunchOperands.
 struct LaunchPlace {
   static constexpr std::uint16_t kNone = 0xffff;
@@ -96,7 +88,7 @@ struct OperandRow {
   Per per = Per::feature;                 ///< of a dense operand
   /// An operand that is read, in whose memory this one may be computed.
   TensorView Operands::* in_place = nullptr;
-  Values values = Values::numbers;  ///< of what is dense and read
+  bool multiplies = false;  ///< results, as a gain does: inputs for checks then have few zeros
 
   [[nodiscard]] bool computed(const Computation& what) const { return access(what) != Access::read; }
   /// The main output of an operation: y, dx or dw.

@@ -70,13 +70,14 @@ HostActivation& HostInputs::at(std::string_view name) {
 
 namespace {
 
+bool is_scale(const OperandRow& row) { return row.form == OperandForm::dense && row.per == Per::block_row; }
+
 /// The largest integer of x and W. With an epilogue there is room for what it adds, for halves, and for
 /// scales of rows: see make_inputs.
 std::int64_t largest_integer(const Spmm& problem) {
   const std::int64_t k = std::int64_t{problem.layout.statistics().longest_row} * problem.block.in;
-  const bool scales = std::ranges::any_of(operand_rows(), [&](const OperandRow& row) {
-    return row.values == Values::scales && row.taken(problem);
-  });
+  const bool scales = std::ranges::any_of(
+      operand_rows(), [&](const OperandRow& row) { return is_scale(row) && row.taken(problem); });
   const double growth = problem.epilogue == Epilogue{} ? 1 : scales ? 64 : 16;
   return largest_integer(static_cast<double>(k), growth, problem.result_dtype);
 }
@@ -179,23 +180,18 @@ class Filler {
                                        : dense.rank == 2 ? dense.extents[0]
                                                          : 1,
                                        dense.extents[static_cast<std::size_t>(dense.rank) - 1]);
-    switch (row.values) {
-      case Values::numbers:
-        fill_rows(made, kind_of(row), stream);
-        break;
-      case Values::gates:
-        fill_with(made, stream, std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
-        break;
-      case Values::gains:  // none is fixed by its situation or feature alone
-        fill_with(made, stream, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
-        break;
-      case Values::scales:  // with them, integers stay halves
-        fill_with(made, stream, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
-        for (std::int64_t i = 0; i < made.features && kind_of(row) == Inputs::random; ++i)
-          store(made.dtype,
-                to_double(made.dtype, made.bytes.data(), i) * (0.3 + 0.1 * static_cast<double>(i % 5)),
-                made.bytes.data(), i);
-        break;
+    if (row.per == Per::block) {  // gates, which skip blocks
+      fill_with(made, stream, std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
+    } else if (is_scale(row)) {  // with them, integers stay halves
+      fill_with(made, stream, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});
+      for (std::int64_t i = 0; i < made.features && kind_of(row) == Inputs::random; ++i)
+        store(made.dtype,
+              to_double(made.dtype, made.bytes.data(), i) * (0.3 + 0.1 * static_cast<double>(i % 5)),
+              made.bytes.data(), i);
+    } else if (row.multiplies) {  // none is fixed by its situation or feature alone
+      fill_with(made, stream, std::array{1.0f, -1.0f, 2.0f, 0.5f, -2.0f, 0.0f, 1.0f});
+    } else {
+      fill_rows(made, kind_of(row), stream);
     }
     return made;
   }
