@@ -124,11 +124,4 @@ Architecture architecture(const Target& target, const Part& part) {
   return found;
 }
 
-MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part) {
-  if (target.kind == Target::Kind::cpu) return {};
-  const Architecture figures = architecture(target, part);
-  return {2 * figures.products(problem.dtype, problem.math) * figures.clock_ghz * target.workers,
-          figures.memory_gbytes, false};
-}
-
 }  // namespace sparsekiln

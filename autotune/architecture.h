@@ -55,8 +55,4 @@ struct Architecture {
 /// is not in the table gets those of the next older one.
 [[nodiscard]] Architecture architecture(const Target& target, const Part& part = {});
 
-/// The peak of the target's multiprocessors and of the part's memory, as documented. Nothing for a cpu: no
-/// document describes this host, which has to be measured.
-[[nodiscard]] MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part = {});
-
 }  // namespace sparsekiln

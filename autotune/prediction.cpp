@@ -1,60 +1,28 @@
 #include "autotune/prediction.h"
 
 #include <utility>
-#include <variant>
 
+#include "autotune/backend.h"
 #include "autotune/batch_ranges.h"
-#include "autotune/cpu_prediction.h"
-#include "autotune/cuda_prediction.h"
 #include "compiler/problem_kind.h"
 
 namespace sparsekiln {
 
-struct Pricing::State {
-  Computed computed;
-  Target target;
-  Architecture figures;
-  cuda::RowShares rows;
-};
-
-Pricing::Pricing(const Problem& problem, const Target& target, const Part& part) {
-  const bool cuda = target.kind == Target::Kind::cuda;
-  Computed computed = computed_by(problem, target);
-  const auto* const product = std::get_if<Spmm>(&computed);
-  const Layout layout = cuda && product != nullptr ? product->layout : Layout();
-  state_.reset(new State{std::move(computed), target, cuda ? architecture(target, part) : Architecture(),
-                         cuda::RowShares(layout)});
+Pricing::Pricing(const Problem& problem, const Target& target, const Part& part)
+    : batch_(problem.batch), batch_of_(problem.convolution.present() ? BatchOf::images : BatchOf::rows) {
+  prices_ = tuning_of(target).prices(computed_by(problem, target), target, part);
 }
 
 Pricing::~Pricing() = default;
 
-Prediction Pricing::of(const Config& config, std::int64_t n) {
-  State& state = *state_;
-  return std::visit(
-      [&](const auto& computed) {
-        return state.target.kind == Target::Kind::cpu
-                   ? cpu::predict(computed, state.target, config, n)
-                   : cuda::predict(computed, state.target, config, n, state.figures, state.rows);
-      },
-      state.computed);
-}
+Prediction Pricing::of(const Config& config, std::int64_t n) { return prices_->of(config, n); }
 
 Config Pricing::with_derived(const Config& config, std::int64_t n) {
-  const std::int64_t begin = std::visit(
-      [&](const auto& computed) {
-        return range_begin(computed.batch, n, computed.correlation ? BatchOf::images : BatchOf::rows);
-      },
-      state_->computed);
-  return with_derived(config, n, begin);
+  return with_derived(config, n, range_begin(batch_, n, batch_of_));
 }
 
 Config Pricing::with_derived(const Config& config, std::int64_t n, std::int64_t begin) {
-  State& state = *state_;
-  return std::visit(
-      [&](const auto& computed) {
-        return cuda::with_derived(computed, state.target, config, n, begin, state.figures, state.rows);
-      },
-      state.computed);
+  return prices_->with_derived(config, n, begin);
 }
 
 Prediction predict(const Problem& problem, const Target& target, const Config& config, std::int64_t n,
@@ -98,6 +66,11 @@ Floor floor_of(const Problem& problem, std::int64_t n) {
       break;
   }
   return least;
+}
+
+MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part) {
+  const TuningBackend& tuning = tuning_of(target);
+  return tuning.documented_peak == nullptr ? MachinePeak{} : tuning.documented_peak(problem, target, part);
 }
 
 }  // namespace sparsekiln

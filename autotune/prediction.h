@@ -8,9 +8,12 @@
 #include <sparsekiln/target.h>
 
 #include "autotune/architecture.h"
+#include "autotune/batch_ranges.h"
 #include "autotune/predicted_time.h"
 
 namespace sparsekiln {
+
+class Prices;
 
 /// Prices launches of a problem by many configs: it prepares once what these share. Not thread-safe.
 class Pricing {
@@ -25,14 +28,15 @@ class Pricing {
   /// together the time that schedules take: of their steps once for each way to put rows together.
   [[nodiscard]] Prediction of(const Config& config, std::int64_t n);
 
-  /// The config with what follows from its other numbers, for CUDA targets: see cuda::with_derived. For the
-  /// range of batches from `begin` to n; of the ranges that plans have, the one that ends at n.
+  /// The config with what follows from its other numbers, where something does: see cuda::with_derived. For
+  /// the range of batches from `begin` to n; of the ranges that plans have, the one that ends at n.
   [[nodiscard]] Config with_derived(const Config& config, std::int64_t n, std::int64_t begin);
   [[nodiscard]] Config with_derived(const Config& config, std::int64_t n);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Batch batch_;
+  BatchOf batch_of_;
+  std::unique_ptr<Prices> prices_;
 };
 
 /// As Pricing, for one config.
@@ -45,5 +49,9 @@ struct Floor {
   double bytes = 0;  ///< each operand once: weight on present blocks, activations, results
 };
 [[nodiscard]] Floor floor_of(const Problem& problem, std::int64_t n);
+
+/// What a part of the target does at most, as documented: multiprocessors and memory of a GPU. Nothing where
+/// no document describes it, and it has to be measured: this host's processor.
+[[nodiscard]] MachinePeak peak_of(const Problem& problem, const Target& target, const Part& part = {});
 
 }  // namespace sparsekiln

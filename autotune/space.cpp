@@ -8,27 +8,19 @@
 #include <utility>
 #include <variant>
 
-#include "autotune/cpu_families.h"
-#include "autotune/cuda_counts.h"
+#include "autotune/backend.h"
+#include "autotune/cuda/counts.h"
 #include "autotune/prediction.h"
+#include "autotune/quotient_up.h"
 #include "compiler/build.h"
-#include "compiler/cuda/families.h"
 #include "compiler/family_tuning.h"
 #include "compiler/problem_kind.h"
 
 namespace sparsekiln {
 namespace {
 
-template <class Computed>
-std::vector<const FamilyTuning<Computed>*> tunings_for(const Computed& computed, const Target& target) {
-  if (target.kind == Target::Kind::cpu) {
-    const auto& tunings = cpu::tunings_for(computed);
-    return {tunings.begin(), tunings.end()};
-  }
-  std::vector<const FamilyTuning<Computed>*> tunings;
-  for (const auto* const family : cuda::families_for(computed)) tunings.push_back(family->tuning);
-  return tunings;
-}
+auto tunings_for(const Spmm&, const Target& target) { return tuning_of(target).spmm_tunings(); }
+auto tunings_for(const Sddmm&, const Target& target) { return tuning_of(target).sddmm_tunings(); }
 
 // What works and is never worth a try, whatever the family. The first reason that holds is recorded: those of
 // the family come between these two lists.
@@ -38,6 +30,7 @@ struct Case {
   const Target& target;
   std::int64_t n;
   const Config& config;
+  std::int64_t most_small_tiles = tuning_of(target).most_small_tiles;
 };
 
 /// Each chunk of at most four blocks has its own code, of which the compiler takes eight.
@@ -63,8 +56,8 @@ constexpr std::array kBeforeFamily = {
                },
                "the tile has at least twice as many batch rows as the batch"},
     Constraint{[](const Case& one) {
-                 return !is_product(one) || one.target.kind == Target::Kind::cpu || one.config.tile_n >= 64 ||
-                        8 * std::int64_t{one.config.tile_n} >= one.n;
+                 return !is_product(one) || one.config.tile_n >= 64 ||
+                        quotient_up(one.n, one.config.tile_n) <= one.most_small_tiles;
                },
                "the batch has so many of such small tiles that the weight is read again and again"},
     Constraint{[](const Case& one) {
@@ -88,11 +81,9 @@ constexpr std::array kAfterFamily = {
                },
                "there are too many blocks for each to have code of its own"},
     // The tables of all ranges of a dynamic batch share the constant memory: the plan's maker chooses.
-    Constraint{[](const Case& one) {
-                 return !one.problem.batch.dynamic() || one.target.kind == Target::Kind::cpu ||
-                        one.config.table == TableForm::global;
-               },
-               "the form of a dynamic batch's tables is chosen for all of its ranges together"},
+    Constraint{
+        [](const Case& one) { return !one.problem.batch.dynamic() || one.config.table == TableForm::global; },
+        "the form of a dynamic batch's tables is chosen for all of its ranges together"},
 };
 
 /// The reason of the first that does not hold; null where all do.
@@ -145,17 +136,16 @@ void each(Variant variant, const SearchAxes& axes, const auto& use) {
                     }
 }
 
-/// Asks the compiler of configs, one after the other. Where tables are in global memory it is not asked again
-/// of one that differs in `split` alone from the one before, if that works: `split` decides only how long
-/// constant ones become.
+/// Asks the compiler of configs, one after the other. Where it refuses none with tables in global memory for
+/// its split, it is not asked again of one that differs in `split` alone from the one before, if that works.
 class RefusalOfEach {
  public:
   RefusalOfEach(const Problem& problem, const Target& target)
-      : check_(problem, target), cuda_(target.kind == Target::Kind::cuda) {}
+      : check_(problem, target), may_refuse_split_(tuning_of(target).may_refuse_split) {}
 
   const std::string& of(const Config& config) {
     Config alike = config;
-    if (cuda_ && config.table == TableForm::global) alike.split = 1;
+    if (!may_refuse_split_ && config.table == TableForm::global) alike.split = 1;
     if (alike != last_ || !refusal_.empty()) refusal_ = check_.refusal(config);
     last_ = alike;
     return refusal_;
@@ -163,7 +153,7 @@ class RefusalOfEach {
 
  private:
   const ConfigCheck check_;
-  const bool cuda_;
+  const bool may_refuse_split_;
   std::optional<Config> last_;
   std::string refusal_;
 };
@@ -197,7 +187,6 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
       return reject(config, kNotAsked);
     if (const std::string& refusal = compiler.of(config); !refusal.empty())
       return reject(config, refusal, true);
-    if (target.kind == Target::Kind::cpu) return space.configs.push_back(config);
     const Config derived = pricing.with_derived(config, n);
     if (derived.cluster != config.cluster) return reject(config, kOddTiles);
     space.configs.push_back(derived);

@@ -10,8 +10,7 @@ namespace sparsekiln::bench {
 void check_kernel(const Layout& layout, const Options& options, const Kernel& kernel) {
   const Problem problem = make_problem(layout, options);
   const auto test_launch = make_test_launch(problem, {.n = options.batch.bound()}, Inputs::random, 1);
-  const bool on_cpu = kernel.binary().target.kind == Target::Kind::cpu;
-  const auto launched = test_launch->place(kernel, open_device(on_cpu ? "cpu" : options.target));
+  const auto launched = test_launch->place(kernel, open_device_for(kernel.binary().target, options.target));
   launched->launch(kernel);
   const CheckResult check_result = launched->judge(kernel.binary().plan, nullptr);
   if (!check_result.ok)

@@ -28,7 +28,7 @@
 #include <fmt/format.h>
 #include <sparsekiln/sparsekiln.h>
 
-#include "autotune/cuda_defaults.h"
+#include "autotune/cuda/defaults.h"
 #include "bench/command_line.h"
 #include "bench/document.h"
 #include "compiler/build.h"

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "autotune/statistics.h"
+#include "runtime/host_stopwatch.h"
 #include "runtime/sampler.h"
 #include "system/standard_streams.h"
 
@@ -70,7 +72,8 @@ void measure(std::int64_t in, std::int64_t out, std::int64_t n, int samples) {
     product.execute(stream,
                     {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, w_memory}, {DNNL_ARG_DST, y_memory}});
   };
-  const auto sampler = sparsekiln::Sampler::host([&](void*) { launch(); }, [&] { stream.wait(); });
+  const sparsekiln::Sampler sampler(std::make_unique<sparsekiln::HostStopwatch>([&] { stream.wait(); }),
+                                    sparsekiln::kHostTiming, [&](void*) { launch(); });
   std::vector<double> times;
   for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());
   check(x, w, y, in, out, n);

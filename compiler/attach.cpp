@@ -3,22 +3,10 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cpu/attach.h"
-#include "compiler/cuda/attach.h"
+#include "compiler/backend.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln {
-namespace {
-
-void attach_tables(const Problem& problem, const Plan& plan, Binary& binary) {
-  if (binary.target.kind == Target::Kind::cuda)
-    cuda::attach_tables(problem, plan, binary);
-  else
-    cpu::attach_tables(problem, binary);
-}
-
-}  // namespace
-
 Problem problem_of(const Layout& layout, const OperandContract& operands, Cuts cuts) {
   Problem problem;
   static_cast<Computation&>(problem) = operands;
@@ -45,7 +33,7 @@ Binary attach(const Layout& layout, const Binary& shared, Cuts cuts, const Plan&
   binary.operands.in_features = problem.in_features();
   binary.operands.out_features = problem.out_features();
   binary.operands.blocks = problem.weight_blocks(layout.blocks());
-  attach_tables(problem, plan.empty() ? shared.plan : plan, binary);
+  backend_of(binary.target).attach_tables(problem, plan.empty() ? shared.plan : plan, binary);
   return binary;
 }
 

@@ -105,8 +105,7 @@ const Level* find_level(std::string_view name) {
 }
 
 const Level& level_of(const Target& target) {
-  const Level* const level = target.kind == Target::Kind::cpu ? find_level(target.arch) : nullptr;
-  if (level != nullptr) return *level;
+  if (const Level* const level = find_level(target.arch); level != nullptr) return *level;
   throw Error(ErrorKind::invalid_argument,
               fmt::format("the cpu target has no level '{}'; it has {}", target.arch, level_names()));
 }

@@ -50,7 +50,7 @@ struct FamilyTuning {
   /// Why a config within the axes is never worth a try, though it may work; null where it may be the fastest.
   const char* (*rejection)(const Computed&, const Target&, const Config&);
   /// Those among which the cost model chooses where nothing was measured: few, since every compile of a new
-  /// problem prices them all. The cpu's defaults are rules (autotune/cpu_defaults).
+  /// problem prices them all. The cpu's defaults are rules (autotune/cpu/defaults).
   SearchAxes default_axes = {};
   /// Entries of the largest batch that its kernels are worth a try for.
   std::int64_t most_batch = std::numeric_limits<std::int64_t>::max();

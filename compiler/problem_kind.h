@@ -55,10 +55,8 @@ using Computed = std::variant<Spmm, Sddmm>;
   throw Error(ErrorKind::internal, "a kind of problem that nothing computes");
 }
 
-/// What a CUDA target computes for channels-first activations of a convolution: the channels-last
-/// equivalent, of rows in the workspace, which other kernels of the launch transpose (templates/images.cuh).
-/// These rows are aligned to 16 bytes, whatever the caller's are, and nothing of the launch may begin early.
-/// All else stays as it is.
+/// The channels-last equivalent of a convolution's channels-first activations, of rows that are aligned to 16
+/// bytes, as CUDA targets compute it; all else as it is.
 template <class Kind>
 [[nodiscard]] Kind on_rows(Kind computed) {
   if (!computed.channels_first()) return computed;
@@ -68,11 +66,7 @@ template <class Kind>
   return computed;
 }
 
-/// What a target computes.
-[[nodiscard]] inline Computed computed_by(const Problem& problem, const Target& target) {
-  Computed computed = computed_by(problem);
-  if (target.kind == Target::Kind::cpu) return computed;
-  return std::visit([](auto& of_kind) -> Computed { return on_rows(std::move(of_kind)); }, computed);
-}
+/// What a target computes: see Backend::lower.
+[[nodiscard]] Computed computed_by(const Problem& problem, const Target& target);
 
 }  // namespace sparsekiln

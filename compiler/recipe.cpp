@@ -2,33 +2,18 @@
 
 #include <cstddef>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/block_runs.h"
-#include "compiler/cpu/emit.h"
-#include "compiler/cpu/sddmm.h"
-#include "compiler/cuda/emit.h"
-#include "compiler/cuda/resources.h"
-#include "compiler/cuda/sddmm.h"
+#include "compiler/backend.h"
 #include "compiler/edge_runs.h"
 #include "compiler/plan.h"
 #include "compiler/problem_kind.h"
-#include "compiler/schedule.h"
 #include "compiler/source.h"
 
 namespace sparsekiln {
 namespace {
-
-template <class Kind>
-Recipe recipe_by_kind(const Kind& computed, const Target& target, const Plan& plan) {
-  decltype(make_schedules(computed, target, plan)) schedules;
-  if (!attached(plan)) schedules = make_schedules(computed, target, plan);
-  return target.kind == Target::Kind::cuda ? cuda::recipe_of(computed, target, plan, schedules)
-                                           : cpu::recipe_of(computed, target, plan, schedules);
-}
 
 std::string wrong_entry(const Entry& stored, const Entry& made) {
   if (stored.workers != made.workers)
@@ -56,8 +41,7 @@ std::string difference(const Binary& stored, const Binary& made) {
 }  // namespace
 
 Binary recipe_of(const Problem& problem, const Target& target, const Plan& plan) {
-  Recipe recipe = std::visit([&](const auto& computed) { return recipe_by_kind(computed, target, plan); },
-                             computed_by(problem, target));
+  Recipe recipe = backend_of(target).recipe_of(computed_by(problem, target), target, plan);
   Binary binary;
   binary.target = target;
   binary.plan = plan;
@@ -81,15 +65,8 @@ OperandContract contract_of(const Problem& problem, const Plan& plan) {
 }
 
 void set_resources(Binary& binary) {
-  for (Entry& entry : binary.entries) {
-    entry.resources = {};
-    if (binary.target.kind == Target::Kind::cpu) {
-      entry.resources.code_bytes = static_cast<std::int64_t>(binary.code.size());
-      continue;
-    }
-    for (const std::string& pass : entry.passes)
-      entry.resources = cuda::combined(entry.resources, cuda::read_resources(binary.code, pass, binary.log));
-  }
+  const Backend& backend = backend_of(binary.target);
+  for (Entry& entry : binary.entries) entry.resources = backend.resources(binary, entry);
 }
 
 std::string wrong_numbers(const Binary& stored, const Problem& problem, const Target& target,

@@ -6,9 +6,8 @@
 #include <sparsekiln/error.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/backend.h"
 #include "compiler/build.h"
-#include "compiler/cpu/object.h"
-#include "compiler/cuda/nvrtc_choice.h"
 #include "runtime/elapsed.h"
 #include "runtime/plan_choice.h"
 #include "runtime/prebuilt.h"
@@ -19,12 +18,6 @@
 
 namespace sparsekiln {
 namespace {
-
-/// The compiler that would make a job's Binary. Throws where there is none.
-std::string compiler_for(const BuildJob& job) {
-  if (job.target.kind == Target::Kind::cpu) return cpu::compiler_version();
-  return cuda::find_nvrtc(job.toolchain, job.target.arch)->name();
-}
 
 /// A Binary that lacks its layout, with it.
 std::shared_ptr<const Binary> with_layout(std::shared_ptr<const Binary> binary, const BuildJob& job) {
@@ -61,7 +54,8 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
     const std::vector<StoredBinary> kept = kept_beside(identity, of_others, job);
     return {serialize_binary(identity, *found.binary, kept), serialize_binary(identity, *found.binary)};
   };
-  const auto got = store.get_or_make(identity, accept, make, [&] { return compiler_for(job); });
+  const auto got = store.get_or_make(
+      identity, accept, make, [&] { return backend_of(job.target).compiler(job.target, job.toolchain); });
   keep_layout(store, job);
   found.from = got.made ? From::compiled : From::store;
   found.cache_warning = store.why_not_on_disk(identity);

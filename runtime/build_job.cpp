@@ -7,7 +7,7 @@
 
 #include "compiler/computation_fields.h"
 #include "compiler/cuda/family.h"
-#include "runtime/cuda/driver.h"
+#include "runtime/backend.h"
 
 namespace sparsekiln {
 namespace {
@@ -42,8 +42,8 @@ Problem make_problem(const Layout& layout, const Options& options) {
 }
 
 Toolchain toolchain_for(const Target& target, std::string_view asked) {
-  const bool by_driver = target.kind == Target::Kind::cuda && !asked.starts_with("emulated");
-  return by_driver ? cuda::machine_toolchain() : Toolchain{};
+  const auto toolchain = devices_of(target).toolchain;
+  return toolchain == nullptr ? Toolchain{} : toolchain(asked);
 }
 
 BuildJob job_without_plan(const Layout& layout, const Options& options) {

@@ -9,6 +9,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/backend.h"
 #include "runtime/build.h"
 #include "runtime/elapsed.h"
 #include "runtime/kernel.h"
@@ -107,17 +108,10 @@ std::pair<Handle, From> make_tiered(const BuildJob& job, Options options,
   return {std::move(kernel), from};
 }
 
-/// The device that a target's Binary is loaded on: the one it names, else the current one of its kind.
-std::string_view device_for(const Target& target, std::string_view asked) {
-  if (target.kind == Target::Kind::cpu) return "cpu";
-  return asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda";
-}
-
 std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
-  const bool tiered =
-      options.specialization == Specialization::tiered && job.target.kind == Target::Kind::cuda;
+  const bool tiered = options.specialization == Specialization::tiered && backend_of(job.target).tiered;
   std::optional<Built> found = tiered ? find_built(job) : std::nullopt;
-  const auto device = [&] { return open_device(device_for(job.target, options.target)); };
+  const auto device = [&] { return open_device_for(job.target, options.target); };
   if (tiered && !found) return make_tiered(job, options, device());
   if (!found)
     found = build(job);  // before a device is looked for: what is wrong with the request comes first
@@ -128,7 +122,7 @@ std::pair<Handle, From> make(const BuildJob& job, const Options& options) {
 
 Kernel load(std::shared_ptr<const Binary> binary, std::string_view device) {
   const Elapsed elapsed;
-  const auto opened = open_device(device_for(binary->target, device));
+  const auto opened = open_device_for(binary->target, device);
   Handle kernel = load_on<std::shared_ptr<Kernel::Impl>>(opened, std::move(binary), {});
   return {std::move(kernel), From::compiled, elapsed.ms()};
 }

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <sparsekiln/binary.h>
@@ -59,6 +61,25 @@ struct About {
   std::int64_t cache_bytes = 0;  ///< L2 of a GPU, last level of a processor; 0: unknown
 };
 
+/// How launches are timed on a device, see Sampler, rotate and Tuner.
+struct Timing {
+  std::string_view policy;  ///< part of an Environment: a change of how time is taken makes other records
+  std::string_view clock;   ///< what measures: "steady clock"
+  double sample_ms = 1;     ///< a sample's launches last about so long
+  int fewest_launches = 1;  ///< of a sample
+  bool cold = false;        ///< operands are rotated, so that the last-level cache never has them
+  bool measures = true;     ///< false: times say nothing, as those of an emulator
+};
+
+/// Takes the time of launches on one device.
+class Stopwatch {
+ public:
+  using Launch = std::function<void(void* stream)>;
+  virtual ~Stopwatch() = default;
+  /// The time of so many launches in a row, each queued on the stream that `launch` is given.
+  [[nodiscard]] virtual double milliseconds(const Launch& launch, int launches) const = 0;
+};
+
 /// Where kernels run. The memory and timing functions serve tools and tests; pointers are the device's.
 class Device {
  public:
@@ -67,6 +88,10 @@ class Device {
   [[nodiscard]] virtual std::string description()
       const = 0;  ///< for people: "NVIDIA H100 80GB HBM3, driver 580.95"
   [[nodiscard]] virtual About about() const = 0;
+  [[nodiscard]] virtual Timing timing() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<Stopwatch> stopwatch() const = 0;
+  /// How many workers of a schedule for `target` run at once.
+  [[nodiscard]] virtual std::int32_t workers_at_once(const Target& target) const { return target.workers; }
   /// Clusters of `ctas` CTAs that it holds at once, each CTA on a multiprocessor of its own; 0: none, or not
   /// known. Takes some milliseconds.
   [[nodiscard]] virtual std::int32_t active_clusters(std::int32_t ctas) const;

@@ -1,129 +1,79 @@
 #include "runtime/open_device.h"
 
-#include <charconv>
-#include <map>
-#include <mutex>
+#include <array>
+#include <optional>
+#include <string>
 
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
-#include "runtime/cuda/device.h"
-#include "runtime/cuda/driver.h"
-#include "runtime/cuda/emulator.h"
-#ifdef SPARSEKILN_CPU
-#include "runtime/cpu/device.h"
-#endif
+#include "backend_list.h"
+#include "runtime/backend.h"
 
 namespace sparsekiln {
+
+#define SPARSEKILN_DECLARE(name)       \
+  namespace name {                     \
+  extern const DeviceBackend kDevices; \
+  }
+SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE)
+
 namespace {
 
-constexpr std::string_view kCuda = "cuda";
+#define SPARSEKILN_ADDRESS(name) &name::kDevices,
+constexpr std::array kAll{SPARSEKILN_BACKENDS(SPARSEKILN_ADDRESS)};
 
-constexpr std::string_view kEmulated = "emulated";
+constexpr std::string_view kAuto = "auto";
 
-bool names_cuda(std::string_view text) { return text == kCuda || text.starts_with("cuda:"); }
-bool names_emulated(std::string_view text) { return text == kEmulated || text.starts_with("emulated:"); }
+/// A device by its name, or by its kind alone.
+struct DeviceName {
+  const DeviceBackend* devices;
+  std::string_view name;  ///< empty: the current one
+};
 
-/// What "emulated", "emulated:sm_80" or "emulated:sm_80:7" compiles for: a Target as text after the colon.
-Target emulated_target(std::string_view text) {
-  const Target target = Target::parse(text == kEmulated ? "sm_90" : text.substr(kEmulated.size() + 1));
-  if (target.kind != Target::Kind::cuda)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("device '{}': GPUs are emulated; write emulated:sm_90, or leave the architecture away",
-                    printable(text)));
-  const std::string plain = fmt::format("sm_{}", target.compute_capability());
-  if (target.arch != plain)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format(
-            "device '{}': the instructions that only {} has are not emulated yet; emulated:{} would work",
-            printable(text), target.arch, plain));
-  return target;
-}
-
-/// The device number of "cuda:1"; -1 for "cuda", the current one.
-int ordinal_of(std::string_view text) {
-  if (text == kCuda) return -1;
-  const std::string_view digits = text.substr(kCuda.size() + 1);
-  int ordinal = 0;
-  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), ordinal);
-  if (status != std::errc{} || end != digits.data() + digits.size() || ordinal < 0)
-    throw Error(ErrorKind::invalid_argument,
-                fmt::format("device '{}': write cuda, or cuda:N with a device number N", printable(text)));
-  return ordinal;
-}
-
-/// A primary context that this library opened stays for the life of the process, as with CUDA's own runtime:
-/// the threads it was made current on do not know of our handles. Another context belongs to the caller who
-/// made it.
-std::shared_ptr<const Device> open_cuda(int ordinal) {
-  static std::mutex mutex;
-  // Never destroyed: at the end of the process the driver may be gone before us.
-  static auto& kept = *new std::map<int, std::shared_ptr<const Device>>;
-  const int number = ordinal < 0 && cuda::current_context() == nullptr ? 0 : ordinal;
-  std::shared_ptr<const Device> device = cuda::open_device(number);
-  if (number >= 0) {
-    const std::lock_guard lock(mutex);
-    kept.try_emplace(number, device);
+/// What a text says of a device; nothing where it is an architecture or makes no sense.
+std::optional<DeviceName> parse_device(std::string_view text) {
+  for (const DeviceBackend* const devices : kAll) {
+    if (text == kAuto && devices->available()) return DeviceName{devices, {}};
+    if (devices->is_device(text)) return DeviceName{devices, text};
   }
-  return device;
-}
-
-/// As `open_cuda`: its context stays, which also makes it cheap to open again.
-std::shared_ptr<const cuda::Context> open_emulated(std::string_view text) {
-  static std::mutex mutex;
-  static auto& kept = *new std::map<CUcontext, std::shared_ptr<const cuda::Context>>;
-  std::shared_ptr<const cuda::Context> context =
-      cuda::open_emulated(emulated_target(text).compute_capability());
-  const std::lock_guard lock(mutex);
-  kept.try_emplace(context->handle(), context);
-  return context;
-}
-
-std::shared_ptr<const Device> open_cpu() {
-#ifdef SPARSEKILN_CPU
-  return cpu::open_device();
-#else
-  throw Error(
-      ErrorKind::driver,
-      "the cpu target needs LLVM, and this build of Sparsekiln has none (meson option cpu); a CUDA device "
-      "would work");
-#endif
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::shared_ptr<const Device> open_device(std::string_view text) {
-  if (text == "cpu") return open_cpu();
-  if (text == "auto") return cuda::available() ? open_cuda(-1) : open_cpu();
-  if (names_cuda(text)) return open_cuda(ordinal_of(text));
-  if (names_emulated(text)) return cuda::open_device(open_emulated(text));
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("device '{}' is not known: cpu, cuda, cuda:N, emulated, emulated:ARCH (sm_80) or auto",
-                  printable(text)));
+const DeviceBackend& devices_of(const Target& target) {
+  for (const DeviceBackend* const devices : kAll)
+    if (devices->kind == target.kind) return *devices;
+  throw Error(ErrorKind::internal, fmt::format("nothing opens devices for target {}", target.to_string()));
 }
 
+std::shared_ptr<const Device> open_device(std::string_view text) {
+  if (const auto asked = parse_device(text)) return asked->devices->open(asked->name);
+  std::string names;
+  for (const DeviceBackend* const devices : kAll) names += fmt::format("{}, ", devices->names);
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("device '{}' is not known: {}or auto", printable(text), names));
+}
+
+std::shared_ptr<const Device> open_device_for(const Target& target, std::string_view asked) {
+  const DeviceBackend& devices = devices_of(target);
+  return devices.open(devices.is_device(asked) ? asked : std::string_view());
+}
+
+bool names_device(std::string_view text) { return text == kAuto || parse_device(text).has_value(); }
+
 Target resolve_target(std::string_view text) {
-  if (text == "auto") return cuda::available() ? open_cuda(-1)->target() : Target::host();
-  if (names_cuda(text)) return open_cuda(ordinal_of(text))->target();
-  if (names_emulated(text)) return emulated_target(text);
-  return Target::parse(text);
+  const auto asked = parse_device(text);
+  return asked ? asked->devices->target_of(asked->name) : Target::parse(text);
 }
 
 const void* context_for(std::string_view target) {
-  const bool means_cpu =
-      target.starts_with("cpu") || target.starts_with("x86") || target.starts_with("generic");
-  if (names_emulated(target)) return open_emulated(target)->handle();
-  if (means_cpu || (target == "auto" && !cuda::available())) return nullptr;
-  if (const void* context = cuda::current_context()) return context;
-  if (!names_cuda(target) && target != "auto")
-    (void)Target::parse(target);  // refused before a device is looked for
-  (void)open_cuda(names_cuda(target) ? ordinal_of(target) : -1);
-  return cuda::current_context();
+  const std::optional<DeviceName> asked = parse_device(target);
+  const DeviceBackend& devices = asked ? *asked->devices : devices_of(Target::parse(target));
+  return devices.context == nullptr ? nullptr : devices.context(asked ? asked->name : std::string_view());
 }
 
 }  // namespace sparsekiln

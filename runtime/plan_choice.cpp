@@ -8,6 +8,7 @@
 #include <sparsekiln/error.h>
 
 #include "autotune/default_plan.h"
+#include "compiler/backend.h"
 #include "compiler/build.h"
 #include "compiler/plan.h"
 #include "runtime/environment.h"
@@ -65,9 +66,9 @@ Plan pinned_plan(const BuildJob& job, const Config& config, Specialization speci
   return plan;
 }
 
-/// What code for a target is specialized to: the cpu's answers a tiered request with the baked one.
+/// What code for a target is specialized to, see Backend::tiered.
 Specialization specialization_on(const Target& target, const Options& options) {
-  const bool baked = options.specialization == Specialization::tiered && target.kind == Target::Kind::cpu;
+  const bool baked = options.specialization == Specialization::tiered && !backend_of(target).tiered;
   return baked ? Specialization::baked : options.specialization;
 }
 
@@ -103,23 +104,9 @@ void refuse_masks_of_blocks(const BuildJob& job, std::string_view asked) {
                   asked, convolution.taps(), asked));
 }
 
-/// On CUDA targets code that serves every layout has whole blocks.
-void refuse_cut_layouts(const BuildJob& job, std::string_view asked) {
-  if (job.problem.cut_in_features == 0 && job.problem.cut_out_features == 0) return;
-  if (asked.empty() || job.target.kind != Target::Kind::cuda) return;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
-                          "{} it would work",
-                          job.problem.out_features(), job.problem.in_features(), asked, asked));
-}
-
-/// The workspace of channels-first images begins after counters that baked code knows.
-void refuse_transposed_images(const BuildJob& job, std::string_view asked) {
-  if (asked.empty() || !job.problem.channels_first() || job.target.kind != Target::Kind::cuda) return;
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("channels-first images with {} on {}: its kernels transpose them for one layout; "
-                          "channels-last ones, or no {}, would work",
-                          asked, job.target.arch, asked));
+void refuse_any_layout(const BuildJob& job, std::string_view asked) {
+  const auto check = backend_of(job.target).check_any_layout;
+  if (!asked.empty() && check != nullptr) check(job.problem, job.target, asked);
 }
 
 }  // namespace
@@ -127,8 +114,7 @@ void refuse_transposed_images(const BuildJob& job, std::string_view asked) {
 Plan plan_for(const BuildJob& job, const Options& options) {
   const std::string_view asked = asked_for_any_layout(job, options);
   refuse_masks_of_blocks(job, asked);
-  refuse_cut_layouts(job, asked);
-  refuse_transposed_images(job, asked);
+  refuse_any_layout(job, asked);
   Plan plan = wanted_plan(job, options);
   if (job.require != Require::prebuilt || job.pinned) return plan;
   ReadOnlyStores packs = packs_of(job);

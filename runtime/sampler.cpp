@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <utility>
-
-#include "runtime/cuda/device.h"
-#include "runtime/cuda/stream.h"
 
 namespace sparsekiln {
 namespace {
@@ -14,10 +10,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kWarmUp{50};
-constexpr double kHostSampleMs = 1;
-// A kernel of 10 µs is launched 200 times a sample: what the first launch takes to arrive is lost in them.
-constexpr double kCudaSampleMs = 2;
-constexpr int kFewestCudaLaunches = 10;
 constexpr int kMostLaunches = 10000;
 
 constexpr std::int64_t kColdTimesL2 =
@@ -26,43 +18,19 @@ constexpr std::int64_t kMostCopies = 4096;
 
 }  // namespace
 
-Sampler::Sampler(MsOf ms_of, double sample_ms, int fewest) : ms_of_(std::move(ms_of)) {
+Sampler::Sampler(std::unique_ptr<const Stopwatch> stopwatch, const Timing& timing, Launch launch)
+    : stopwatch_(std::move(stopwatch)), launch_(std::move(launch)) {
   const auto start = Clock::now();
   double estimate_ms = 0;
-  do estimate_ms = ms_of_(fewest);
+  do estimate_ms = ms_of(timing.fewest_launches);
   while (Clock::now() - start < kWarmUp);
-  const double launches = sample_ms / std::max(estimate_ms, 1e-6);
-  launches_ = static_cast<int>(std::clamp(launches, double{1} * fewest, double{kMostLaunches}));
-}
-
-Sampler Sampler::host(Launch launch, std::function<void()> synchronize) {
-  const auto ms_of = [launch = std::move(launch), synchronize = std::move(synchronize)](int launches) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < launches; ++i) launch(nullptr);
-    synchronize();
-    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / launches;
-  };
-  return {ms_of, kHostSampleMs, 1};
-}
-
-Sampler Sampler::cuda(const Device& device, Launch launch) {
-  struct Lane {
-    explicit Lane(const std::shared_ptr<const cuda::Context>& context) : stream(context), timer(context) {}
-    cuda::Stream stream;
-    cuda::Timer timer;
-  };
-  const auto lane = std::make_shared<const Lane>(cuda::context_of(device));
-  const auto ms_of = [launch = std::move(launch), lane](int launches) {
-    lane->timer.start(lane->stream.handle());
-    for (int i = 0; i < launches; ++i) launch(lane->stream.handle());
-    lane->timer.stop(lane->stream.handle());
-    return lane->timer.milliseconds() / launches;
-  };
-  return {ms_of, kCudaSampleMs, kFewestCudaLaunches};
+  const double launches = timing.sample_ms / std::max(estimate_ms, 1e-6);
+  launches_ =
+      static_cast<int>(std::clamp(launches, double{1} * timing.fewest_launches, double{kMostLaunches}));
 }
 
 Rotation rotate(std::int64_t bytes_of_one, const Device& device) {
-  if (device.target().kind != Target::Kind::cuda) return {.bytes = bytes_of_one};
+  if (!device.timing().cold) return {.bytes = bytes_of_one};
   const std::int64_t l2 = device.about().cache_bytes;
   const std::int64_t enough = kColdTimesL2 * l2;
   const std::int64_t copies =

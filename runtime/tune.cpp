@@ -2,36 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/digest.h>
 #include <sparsekiln/error.h>
-#include <sparsekiln/threads.h>
 
-#include "autotune/architecture.h"
 #include "autotune/default_plan.h"
+#include "autotune/prediction.h"
 #include "autotune/record_json.h"
 #include "autotune/tuner.h"
 #include "cache/store.h"
 #include "compiler/build.h"
 #include "compiler/layout_picture.h"
 #include "compiler/plan.h"
+#include "runtime/backend.h"
 #include "runtime/elapsed.h"
 #include "runtime/environment.h"
 #include "runtime/records.h"
 #include "runtime/stores.h"
-#ifdef SPARSEKILN_CPU
-#include "runtime/cpu/machine_peak.h"
-#endif
 
 namespace sparsekiln {
 namespace {
@@ -55,30 +49,13 @@ LayoutSummary summary_of(const Layout& layout) {
   return summary;
 }
 
-#ifdef SPARSEKILN_CPU
-/// The most that this machine reached so far, for arrays of about `bytes` bytes. `again` measures once
-/// more, since other processes may have used the machine before.
-MachinePeak peak_at_hand(const Target& target, double bytes, bool again) {
-  static std::mutex mutex;
-  static std::map<std::tuple<std::string, std::int32_t, int>, MachinePeak> peaks;
-  const std::lock_guard lock(mutex);
-  const int doublings = static_cast<int>(std::log2(std::max(bytes, 1.0)));
-  MachinePeak& peak = peaks[{target.to_string(), std::min(target.workers, threads()), doublings}];
-  if (peak.measured && !again) return peak;
-  const cpu::MeasuredPeak now = cpu::measure_peak(target, static_cast<std::int64_t>(bytes));
-  peak = {std::max(peak.gflops, now.gflops), std::max(peak.gbytes, now.gbytes), true};
-  return peak;
-}
-#endif
-
-/// The peak of this machine where it can be measured or asked, else of the usual part of the architecture.
-MachinePeak peak_for(const Problem& problem, const Target& target, const Part& part,
-                     [[maybe_unused]] double bytes, [[maybe_unused]] bool at_hand,
-                     [[maybe_unused]] bool again = false) {
-#ifdef SPARSEKILN_CPU
-  if (target.kind == Target::Kind::cpu && at_hand) return peak_at_hand(target, bytes, again);
-#endif
-  return peak_of(problem, target, part);
+/// The peak of this machine where it can be measured, else what documents say of the usual part of the
+/// architecture.
+MachinePeak peak_for(const Problem& problem, const Target& target, const Part& part, double bytes,
+                     bool at_hand, bool again = false) {
+  const auto measured_peak = devices_of(target).measured_peak;
+  return measured_peak != nullptr && at_hand ? measured_peak(target, bytes, again)
+                                             : peak_of(problem, target, part);
 }
 
 double floor_us(const Contest& contest, const MachinePeak& peak) {

@@ -36,7 +36,7 @@ DeviceWorkbench::DeviceWorkbench(const Problem& problem, const Target& target,
       asked_(std::move(asked)),
       limits_(limits),
       hooks_(std::move(hooks)),
-      measures_(device_ != nullptr && !asked_.starts_with("emulated")) {}
+      measures_(device_ != nullptr && device_->timing().measures) {}
 
 void DeviceWorkbench::compile(std::span<const Config> configs, const Done& done,
                               const std::function<bool()>& stop) {
@@ -96,10 +96,7 @@ double DeviceWorkbench::sample(const Config& config) {
   if (ready.sampler == nullptr) {
     PlacedOperands& operands = layer(ready.kernel);
     const auto launch = [&operands, kernel = ready.kernel](void* stream) { operands.launch(kernel, stream); };
-    ready.sampler =
-        std::make_unique<Sampler>(target_.kind == Target::Kind::cuda
-                                      ? Sampler::cuda(*device_, launch)
-                                      : Sampler::host(launch, [device = device_] { device->synchronize(); }));
+    ready.sampler = std::make_unique<Sampler>(*device_, launch);
   } else if (last_ != key) {
     ready.sampler->refresh();
   }

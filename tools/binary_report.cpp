@@ -3,20 +3,9 @@
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/backend.h"
+
 namespace sparsekiln::tools {
-
-namespace {
-
-/// What the tiles of an entry are: those of a convolution on the cpu are jobs.
-std::string tiles_of(const Entry& entry, const Binary& binary) {
-  if (binary.target.kind != Target::Kind::cpu || !binary.operands.convolution.present() || entry.tile_n == 0)
-    return fmt::format("tile_n {}", entry.tile_n);
-  const std::int32_t images = entry.tile_n / entry.rows_of_one;
-  if (images == 0) return fmt::format("{} jobs an image", entry.rows_of_one / entry.tile_n);
-  return fmt::format("{} image{} a job", images, images == 1 ? "" : "s");
-}
-
-}  // namespace
 
 Json describe_entries(const Binary& binary) {
   Json entries = Json::array();
@@ -103,13 +92,7 @@ std::string summarize_binary(const Binary& binary, From from, const Digest& key,
   text += fmt::format("target {}, from {} in {:.3f} ms, {}\nkey {}\nconfig {}\n", binary.target.to_string(),
                       name(from), compile_ms, printable(binary.compiler), key.hex(), to_string(binary.plan));
   for (const Entry& entry : binary.entries) {
-    const Resources& resources = entry.resources;
-    text += fmt::format("n ≤ {}: {} × {} threads, {}, {} bytes of code", entry.up_to, entry.workers,
-                        entry.threads, tiles_of(entry, binary), resources.code_bytes);
-    if (binary.target.kind == Target::Kind::cuda)
-      text += fmt::format(", {} registers, {} + {} bytes shared, {} bytes spilled, {} bytes constant",
-                          resources.registers, resources.shared_bytes, entry.dynamic_shared_bytes,
-                          resources.spill_store_bytes, resources.constant_bytes);
+    text += fmt::format("n ≤ {}: {}", entry.up_to, backend_of(binary.target).describe(binary, entry));
     if (entry.takes_tables()) text += fmt::format(", {} bytes of attached tables", entry.tables.bytes.size());
     text += "\n";
   }

@@ -25,6 +25,7 @@
 #include "cache/signing.h"
 #include "cache/store.h"
 #include "cache/trim.h"
+#include "compiler/backend.h"
 #include "compiler/build.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/recipe.h"
@@ -226,7 +227,7 @@ std::vector<NamedBytes> report_contents(const Folder& folder, const File& file,
   const Binary binary = report_binaries(entry, answer);
   if (!extracts) return files;
   if (const auto source = source_of(folder, entry.identity, binary, answer))
-    files.push_back(named(file.key + (binary.target.kind == Target::Kind::cuda ? ".cu" : ".ll"), *source));
+    files.push_back(named(fmt::format("{}{}", file.key, backend_of(binary.target).source_suffix), *source));
   return files;
 }
 

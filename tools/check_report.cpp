@@ -25,11 +25,6 @@ std::int64_t batch_of(std::optional<std::int64_t> asked, Batch batch) {
 
 }  // namespace
 
-std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked) {
-  if (target.kind == Target::Kind::cpu) return open_device("cpu");
-  return open_device(asked.starts_with("cuda") || asked.starts_with("emulated") ? asked : "cuda");
-}
-
 void add_launch(CLI::App& app, LaunchArguments& arguments) {
   app.add_option("--n", arguments.n,
                  "entries in the batch of this run, images of a convolution, for --batch up-to:N")

@@ -17,9 +17,6 @@
 
 namespace sparsekiln::tools {
 
-/// The device that a Binary for `target` runs on here, where `asked` is what the command line says.
-[[nodiscard]] std::shared_ptr<const Device> device_for(const Target& target, const std::string& asked);
-
 /// What a command's launches are of, where options leave it open: the bounds where not given.
 struct LaunchArguments {
   std::optional<std::int64_t> n;     ///< of a dynamic batch

@@ -9,6 +9,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
+#include "compiler/backend.h"
 #include "compiler/block_runs.h"
 #include "compiler/build.h"
 #include "compiler/problem_kind.h"
@@ -50,11 +51,11 @@ std::vector<NamedBytes> all_stages(const Problem& problem, const Built& built) {
   if (Digest::of(source) != binary.source)
     throw Error(ErrorKind::internal,
                 "the source emitted now is not the one that the stored Binary was made of");
-  const bool cuda = binary.target.kind == Target::Kind::cuda;
+  const Backend& backend = backend_of(binary.target);
   std::vector<NamedBytes> files;
-  files.push_back(named(cuda ? "kernel.cu" : "kernel.ll", source));
-  files.push_back(named(cuda ? "kernel.cubin" : "kernel.o", std::span(binary.code)));
-  if (cuda) files.push_back(named("kernel.ptx", binary.ptx));
+  files.push_back(named(fmt::format("kernel{}", backend.source_suffix), source));
+  files.push_back(named(fmt::format("kernel{}", backend.code_suffix), std::span(binary.code)));
+  if (!binary.ptx.empty()) files.push_back(named("kernel.ptx", binary.ptx));
   for (const ModuleData& data : binary.data)
     files.push_back(named(data_file("kernel", data), std::span(data.bytes)));
   files.push_back(named("schedule.json", describe_schedules(problem, binary).dump(1) + "\n"));

@@ -12,6 +12,7 @@
 #include "runtime/stored_binary.h"
 #include "tools/binary_report.h"
 
+#include "compiler/backend.h"
 #include "compiler/cuda/compatibility.h"
 #include "compiler/stored_binaries.h"
 
@@ -69,12 +70,13 @@ std::vector<NamedBytes> files_of(const cache::StoredEntry& entry) {
   }
   const std::vector<Binary> binaries = deserialize_binaries(entry.identity, entry.payload);
   for (const Binary& binary : binaries) {
-    const bool cuda = binary.target.kind == Target::Kind::cuda;
+    const Backend& backend = backend_of(binary.target);
     const std::string name = binaries.size() == 1
                                  ? key
                                  : fmt::format("{}.nvrtc-{}", key, cuda::version_text(nvrtc_version(binary)));
-    files.push_back(named(name + (cuda ? ".cubin" : ".o"), std::span<const std::byte>(binary.code)));
-    if (cuda) files.push_back(named(name + ".ptx", binary.ptx));
+    files.push_back(
+        named(fmt::format("{}{}", name, backend.code_suffix), std::span<const std::byte>(binary.code)));
+    if (!binary.ptx.empty()) files.push_back(named(name + ".ptx", binary.ptx));
     for (const ModuleData& data : binary.data)
       files.push_back(named(data_file(name, data), std::span(data.bytes)));
     files.push_back(named(name + ".log", binary.log));

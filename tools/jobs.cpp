@@ -305,8 +305,7 @@ std::vector<std::string> with_plain_archs(const std::vector<std::string>& archs)
   for (const std::string& arch : archs) {
     const Target target = Target::parse(arch);
     add(target.to_string());
-    if (target.kind == Target::Kind::cuda &&
-        std::isdigit(static_cast<unsigned char>(target.arch.back())) == 0)
+    if (target.compute_capability() != 0 && std::isdigit(static_cast<unsigned char>(target.arch.back())) == 0)
       add(fmt::format("sm_{}:{}", target.compute_capability(), target.workers));
   }
   return all;

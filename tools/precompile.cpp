@@ -106,8 +106,7 @@ Answer precompile(const PrecompileArguments& arguments) {
                 fmt::format("precompile: this store has seen no kernel that can be made again{}{}",
                             answer.warnings.empty() ? "" : ":\n  ", fmt::join(answer.warnings, "\n  ")));
   if (const auto driver = driver_of(arguments))
-    for (KernelJob& job : jobs)
-      if (job.job.target.kind == Target::Kind::cuda) job.job.toolchain = *driver;
+    for (KernelJob& job : jobs) job.job.toolchain = *driver;
   jobs = jobs_of_shard(std::move(jobs), parse_shard(arguments.shard));
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, arguments.workers == 0 ? cores : static_cast<std::size_t>(arguments.workers)),

@@ -14,6 +14,7 @@
 #include "autotune/statistics.h"
 #include "runtime/cuda/emulator.h"
 #include "runtime/device.h"
+#include "runtime/open_device.h"
 #include "runtime/sampler.h"
 #include "runtime/test_launch.h"
 #include "tools/binary_report.h"
@@ -42,7 +43,7 @@ struct Timed {
   int samples = 0;
   int launches_per_sample = 1;
   Rotation rotation;
-  bool on_gpu = false;
+  Timing timing;
 };
 
 Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& device,
@@ -50,11 +51,10 @@ Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& devi
   Timed timed;
   timed.samples = samples;
   timed.rotation = rotate(static_cast<std::int64_t>(test_launch.place(kernel, device)->bytes()), *device);
-  timed.on_gpu = device->target().kind == Target::Kind::cuda;
+  timed.timing = device->timing();
   const std::unique_ptr<PlacedOperands> layer = test_launch.place(kernel, device, timed.rotation.copies);
   const auto launch = [&](void* stream) { layer->launch(kernel, stream); };
-  const Sampler sampler =
-      timed.on_gpu ? Sampler::cuda(*device, launch) : Sampler::host(launch, [&] { device->synchronize(); });
+  const Sampler sampler(*device, launch);
   timed.launches_per_sample = sampler.launches_per_sample();
   std::vector<double> times;
   for (int sample = 0; sample < samples; ++sample) times.push_back(sampler.sample_ms());
@@ -63,26 +63,22 @@ Timed time_layer(const Kernel& kernel, const std::shared_ptr<const Device>& devi
 }
 
 void report_timing(const Timed& timed, double flops, bool spread, Answer& answer) {
-  const auto& [ms, samples, launches_per_sample, rotation, on_gpu] = timed;
+  const auto& [ms, samples, launches_per_sample, rotation, timing] = timed;
   const double gflops = flops / ms.median / 1e6;
   answer.json["run_ms"] = ms.median;
   answer.json["gflops"] = gflops;
-  answer.json["timing"] = {{"p20_ms", ms.p20},
-                           {"p80_ms", ms.p80},
-                           {"samples", samples},
-                           {"launches_per_sample", launches_per_sample},
-                           {"clock", on_gpu ? "cuda events" : "steady clock"},
-                           {"cold", rotation.cold},
-                           {"copies", rotation.copies},
-                           {"operand_bytes", rotation.bytes}};
-  if (on_gpu) answer.json["timing"]["l2_bytes"] = rotation.l2_bytes;
+  answer.json["timing"] = {{"p20_ms", ms.p20},          {"p80_ms", ms.p80},
+                           {"samples", samples},        {"launches_per_sample", launches_per_sample},
+                           {"clock", timing.clock},     {"cold", rotation.cold},
+                           {"copies", rotation.copies}, {"operand_bytes", rotation.bytes}};
+  if (timing.cold) answer.json["timing"]["l2_bytes"] = rotation.l2_bytes;
   answer.text += fmt::format("run: {:.4f} ms, {:.1f} GFLOP/s on non-zero work\n", ms.median, gflops);
   if (!spread) return;
   answer.text += fmt::format("  of {} samples of {} launches each: p20 {:.4f} ms, p80 {:.4f} ms\n", samples,
                              launches_per_sample, ms.p20, ms.p80);
-  if (on_gpu)
+  if (timing.cold)
     answer.text += fmt::format(
-        "  by CUDA events, {}: {} {} of all operands in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n",
+        "  by {}, {}: {} {} of all operands in turn, {:.1f} MiB in all, the L2 is {:.1f} MiB\n", timing.clock,
         rotation.cold ? "cold" : "NOT cold", rotation.copies, rotation.copies == 1 ? "copy" : "copies",
         static_cast<double>(rotation.bytes) / (1 << 20), static_cast<double>(rotation.l2_bytes) / (1 << 20));
 }
@@ -120,7 +116,7 @@ Answer run(const RunArguments& arguments) {
   const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);
   const Kernel kernel = compile_for(arguments.what, layout, options);
-  const std::shared_ptr<const Device> device = device_for(kernel.binary().target, options.target);
+  const std::shared_ptr<const Device> device = open_device_for(kernel.binary().target, options.target);
 
   Answer answer;
   answer.json = {{"file", arguments.what.file.string()}, {"device", device->description()}, {"n", launch.n}};

@@ -28,5 +28,6 @@ Recipe recipe_of(const Sddmm&, const Target&, const Plan&, const std::vector<Blo
 void attach_tables(const Problem&, Binary&) { refuse(); }
 std::vector<std::byte> compile_object(const std::string&, const Target&) { refuse(); }
 std::string compiler_version() { refuse(); }
+std::string host_level() { refuse(); }
 
 }  // namespace sparsekiln::cpu

@@ -26,6 +26,7 @@
 #include "compiler/cpu_levels.h"
 #include "runtime/cpu/loaded_object.h"
 #include "runtime/cpu/thread_pool.h"
+#include "runtime/host_stopwatch.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -180,6 +181,13 @@ class CpuDevice final : public Device {
                        target_.workers == 1 ? "" : "s");
   }
   About about() const override { return {model_name(), {}, last_level_cache()}; }
+  Timing timing() const override { return kHostTiming; }
+  std::unique_ptr<Stopwatch> stopwatch() const override {
+    return std::make_unique<HostStopwatch>([] {});  // a launch has ended when it returns
+  }
+  std::int32_t workers_at_once(const Target& target) const override {
+    return std::min(target.workers, threads());
+  }
   std::unique_ptr<Module> load(std::shared_ptr<const Binary> binary) const override {
     if (binary->target.kind != Target::Kind::cpu || !runs(target_.arch, binary->target.arch))
       throw Error(ErrorKind::driver, fmt::format("a binary for {} does not run on this machine, which is {}",

@@ -27,7 +27,8 @@ class Context {
   /// contexts. Others are entered for a call and left again: one that the caller made may be destroyed at
   /// any time, and where the context of an emulated device stayed, nothing could put another one in its
   /// place.
-  [[nodiscard]] bool stays_current() const noexcept { return retained_ && kind_ == DriverKind::cuda; }
+  [[nodiscard]] bool stays_current() const noexcept { return retained_ && !emulated(); }
+  [[nodiscard]] bool emulated() const noexcept { return kind_ != DriverKind::cuda; }
 
   /// Makes the calling thread ready for a launch in this context, for which a ContextScope then enters it.
   /// A thread without a context has this one from here on if it `stays_current`. Throws `driver` where a

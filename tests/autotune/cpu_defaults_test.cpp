@@ -1,4 +1,4 @@
-#include "autotune/cpu_defaults.h"
+#include "autotune/cpu/defaults.h"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "autotune/cuda_defaults.h"
+#include "autotune/cuda/defaults.h"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/architecture.h"
-#include "autotune/cuda_prediction.h"
-#include "autotune/cuda_timing.h"
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/prediction.h"
+#include "autotune/cuda/timing.h"
+#include "autotune/cuda/work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
 #include "autotune/space.h"

@@ -8,7 +8,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_defaults.h"
+#include "autotune/cuda/defaults.h"
 #include "autotune/prediction.h"
 #include "compiler/build.h"
 #include "compiler/problem_kind.h"

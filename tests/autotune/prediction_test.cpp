@@ -11,8 +11,8 @@
 #include <sparsekiln/patterns.h>
 
 #include "autotune/architecture.h"
-#include "autotune/cuda_defaults.h"
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/defaults.h"
+#include "autotune/cuda/work.h"
 #include "autotune/space.h"
 #include "compiler/build.h"
 #include "compiler/cuda/mma_shape.h"

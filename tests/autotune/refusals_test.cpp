@@ -137,7 +137,7 @@ void for_each_problem(Use use) {
               }
 }
 
-/// As `refusal`, before a plan is chosen: that others have one is a test of autotune/cuda_defaults.
+/// As `refusal`, before a plan is chosen: that others have one is a test of autotune/cuda/defaults.
 std::string refusal_without_plan(const Asked& asked) {
   if (asked.target.kind == Target::Kind::cpu) return refusal(asked);
   try {

@@ -7,7 +7,7 @@
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
 #include "autotune/space.h"

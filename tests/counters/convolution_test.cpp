@@ -10,7 +10,7 @@
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "compiler/block_runs.h"
 #include "compiler/cuda/batch_slices.h"
 #include "compiler/cuda/emit.h"

@@ -8,7 +8,7 @@
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "compiler/schedule.h"
 #include "tests/counters/default_launch.h"
 

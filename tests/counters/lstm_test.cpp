@@ -8,7 +8,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "compiler/cuda/emit.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"

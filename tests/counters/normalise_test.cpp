@@ -9,7 +9,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "compiler/cuda/normalise.h"
 #include "compiler/schedule.h"
 #include "compiler/spmm.h"

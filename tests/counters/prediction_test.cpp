@@ -11,7 +11,7 @@
 #include <sparsekiln/compile.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "autotune/default_plan.h"
 #include "compiler/schedule.h"
 #include "oracle/sddmm_check.h"

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/cpu_prediction.h"
+#include "autotune/cpu/prediction.h"
 
 namespace sparsekiln::cpu {
 namespace {

@@ -8,7 +8,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "autotune/cuda_defaults.h"
+#include "autotune/cuda/defaults.h"
 #include "compiler/cuda/nvrtc.h"
 #include "compiler/cuda/nvrtc_choice.h"
 #include "compiler/cuda/resources.h"

@@ -11,7 +11,7 @@
 #include <sparsekiln/convolution.h>
 #include <sparsekiln/patterns.h>
 
-#include "autotune/cpu_defaults.h"
+#include "autotune/cpu/defaults.h"
 #include "compiler/build.h"
 #include "oracle/sddmm_check.h"
 #include "oracle/spmm_check.h"

@@ -117,7 +117,7 @@ TEST_CASE("a sampler times on its device, where another context is current") {
   stub::set_current(other);
   Launch launch;
   launch.n = 64;
-  const Sampler sampler = Sampler::cuda(*device, [&](void* stream) {
+  const Sampler sampler(*device, [&](void* stream) {
     launch.stream = stream;
     module->launch(0, launch);
   });

@@ -8,7 +8,7 @@
 namespace sparsekiln::cuda {
 
 /// What the passes of a launch do that transpose channels-first images, in the measures of Work
-/// (autotune/cuda_work.h). All zeros where there are none.
+/// (autotune/cuda/work.h). All zeros where there are none.
 struct Transpositions {
   std::int64_t global_bytes = 0;  ///< exact where beta is 0
   std::int64_t memory_bytes = 0;  ///< of the images: the product counts their rows

@@ -5,7 +5,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/target.h>
 
-#include "autotune/cuda_counts.h"
+#include "autotune/cuda/counts.h"
 #include "compiler/block_runs.h"
 #include "compiler/cuda/loop_tuning.h"
 #include "compiler/schedule.h"

@@ -1,9 +1,9 @@
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "autotune/cuda_images.h"
+#include "autotune/cuda/images.h"
 #include "autotune/quotient_up.h"
 #include "compiler/activation.h"
 #include "compiler/cuda/batch_slices.h"

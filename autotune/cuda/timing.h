@@ -5,7 +5,7 @@
 #include <sparsekiln/target.h>
 
 #include "autotune/architecture.h"
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/work.h"
 #include "autotune/predicted_time.h"
 #include "compiler/cuda/loop_tuning.h"
 

@@ -1,4 +1,4 @@
-#include "autotune/cuda_counts.h"
+#include "autotune/cuda/counts.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "autotune/cuda_timing.h"
+#include "autotune/cuda/timing.h"
 
 #include <algorithm>
 #include <array>

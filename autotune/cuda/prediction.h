@@ -7,7 +7,7 @@
 #include <sparsekiln/target.h>
 
 #include "autotune/architecture.h"
-#include "autotune/cuda_counts.h"
+#include "autotune/cuda/counts.h"
 #include "autotune/predicted_time.h"
 #include "compiler/sddmm.h"
 #include "compiler/spmm.h"

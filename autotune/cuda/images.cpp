@@ -1,4 +1,4 @@
-#include "autotune/cuda_images.h"
+#include "autotune/cuda/images.h"
 
 #include <algorithm>
 #include <numeric>

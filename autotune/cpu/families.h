@@ -1,6 +1,6 @@
 #pragma once
 
-#include <array>
+#include <vector>
 
 #include "compiler/family_tuning.h"
 #include "compiler/sddmm.h"
@@ -9,7 +9,7 @@
 namespace sparsekiln::cpu {
 
 /// What the tuner knows of the cpu target's families of kernels, by kind of problem.
-[[nodiscard]] const std::array<const FamilyTuning<Spmm>*, 1>& tunings_for(const Spmm&);
-[[nodiscard]] const std::array<const FamilyTuning<Sddmm>*, 1>& tunings_for(const Sddmm&);
+[[nodiscard]] std::vector<const FamilyTuning<Spmm>*> spmm_tunings();
+[[nodiscard]] std::vector<const FamilyTuning<Sddmm>*> sddmm_tunings();
 
 }  // namespace sparsekiln::cpu

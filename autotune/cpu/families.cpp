@@ -1,9 +1,9 @@
-#include "autotune/cpu_families.h"
+#include "autotune/cpu/families.h"
 
 #include <algorithm>
 
-#include "autotune/cpu_defaults.h"
-#include "autotune/cpu_prediction.h"
+#include "autotune/cpu/defaults.h"
+#include "autotune/cpu/prediction.h"
 
 namespace sparsekiln::cpu {
 namespace {
@@ -47,14 +47,7 @@ const char* rejection(const Spmm& problem, const Target& target, const Config& c
 
 }  // namespace
 
-const std::array<const FamilyTuning<Spmm>*, 1>& tunings_for(const Spmm&) {
-  static constexpr std::array<const FamilyTuning<Spmm>*, 1> kAll{&kSpmmVector};
-  return kAll;
-}
-
-const std::array<const FamilyTuning<Sddmm>*, 1>& tunings_for(const Sddmm&) {
-  static constexpr std::array<const FamilyTuning<Sddmm>*, 1> kAll{&kSddmmVector};
-  return kAll;
-}
+std::vector<const FamilyTuning<Spmm>*> spmm_tunings() { return {&kSpmmVector}; }
+std::vector<const FamilyTuning<Sddmm>*> sddmm_tunings() { return {&kSddmmVector}; }
 
 }  // namespace sparsekiln::cpu

@@ -1,4 +1,4 @@
-#include "autotune/cpu_prediction.h"
+#include "autotune/cpu/prediction.h"
 
 #include <algorithm>
 #include <array>

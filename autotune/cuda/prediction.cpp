@@ -1,4 +1,4 @@
-#include "autotune/cuda_prediction.h"
+#include "autotune/cuda/prediction.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,8 +6,8 @@
 
 #include <sparsekiln/binary.h>
 
-#include "autotune/cuda_timing.h"
-#include "autotune/cuda_work.h"
+#include "autotune/cuda/timing.h"
+#include "autotune/cuda/work.h"
 #include "autotune/quotient_up.h"
 
 namespace sparsekiln::cuda {
