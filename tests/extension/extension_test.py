@@ -1,4 +1,4 @@
-"""What it takes to add a family of kernels, an element type and an operand: the patches beside this file.
+"""What it takes to add a family of kernels, an element type, an operand and so on: the patches beside this file.
 
 Each touches few files that are not templates, tests or documents. With SPARSEKILN_TEST_FULL=1 all are applied to a copy of
 the tree, which is built, and what they add is used: by the command, the store, packs, the tuner, the report, C and Python.
@@ -20,10 +20,14 @@ _ROOT = _HERE.parent.parent
 sys.path.insert(0, str(_ROOT / "tests/cli"))
 from command import CommandTest  # noqa: E402
 
-# And how many files that are there each may touch.
+# How many files that are there each may touch, and which row of ARCHITECTURE.md's table names them.
 _PATCHES = {
-    _HERE / "toy_family.patch": 2, _HERE / "toy_element_type.patch": 4, _HERE / "toy_operand.patch": 5, _HERE / "toy_epilogue.patch": 3,
-}  # fmt: skip
+    _HERE / "toy_family.patch": (2, "a family of CUDA kernels"),
+    _HERE / "toy_element_type.patch": (4, "an element type"),
+    _HERE / "toy_operand.patch": (5, "an operand of an epilogue, by features or as the result is"),
+    _HERE / "toy_epilogue.patch": (3, "a part of an epilogue without operands"),
+    _HERE / "toy_backend.patch": (3, "a backend, a kind of target"),
+}
 _NOT_COUNTED = ("templates/", "tests/", "docs/")
 _FULL = os.environ.get("SPARSEKILN_TEST_FULL") == "1"
 # What the copy takes over from the build under test, besides what makes it quick to build.
@@ -38,12 +42,14 @@ class PatchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{done.stderr}\nARCHITECTURE.md says how to write a patch again")
 
     def test_each_touches_few_files_beside_new_ones_templates_tests_and_documents(self):
-        for patch, most in _PATCHES.items():
+        rows = dict(re.findall(r"^\| ([^|]+) \| (.+) \|$", (_ROOT / "ARCHITECTURE.md").read_text(), re.M))
+        for patch, (most, row) in _PATCHES.items():
             with self.subTest(patch.name):
                 files = set(re.findall(r"^--- a/(\S+)", patch.read_text(), re.M))
                 counted = {file for file in files if not file.startswith(_NOT_COUNTED)}
                 self.assertLessEqual(len(counted), most, counted)
                 self.assertGreater(len(counted), 0)
+                self.assertLessEqual(counted, set(re.findall(r"`([^`]+)`", rows[row])))
 
 
 def _run(*command: object, **options) -> None:
@@ -403,6 +409,65 @@ class OperandTest(ExtendedTest):
                     assert __import__("re").search(message, str(error)), error
                 else:
                     raise AssertionError(wrong)
+            """
+        )
+
+
+class BackendTest(ExtendedTest):
+    """Plain loops on the host, as a kind of target of its own."""
+
+    REQUEST = ("--block", 16, "--batch", 9, "--target", "reference")
+
+    def test_compile_makes_a_kernel_for_it_and_finds_it_in_the_store(self):
+        made = self.compile_twice(*self.REQUEST)
+        self.assertEqual((made["target"], made["compiler"]), ("reference:1", "loops 1"))
+        self.assertIn(made["key"], [file["key"] for file in self.answer("cache", "list")["files"]])
+
+    def test_its_results_are_right(self):
+        for options in ([], ["--op", "grad_input"], ["--op", "grad_weight"], ["--in-features", 77, "--out-features", 61]):
+            with self.subTest(options):
+                run = self.answer("run", "L.npy", *self.REQUEST, *options, "--check")
+                self.assertEqual((run["exact"]["ok"], run["random"]["ok"]), (True, True), run)
+
+    def test_what_it_does_not_compute_is_refused_in_its_words(self):
+        for option in (["--dtype", "f16"], ["--epilogue", "bias"], ["--gate"]):
+            self.assert_refused(2, ["compile", "L.npy", *self.REQUEST, *option], ["the reference target computes"])
+        self.assert_refused(2, ["compile", "L.npy", *self.REQUEST, "--attached"], ["baked kernels only"])
+        self.assert_refused(2, ["compile", "L.npy", "--target", "referenc"], ["generic, reference"])
+        self.assert_refused(2, ["compile", "L.npy", "--target", "reference:0"], ["the number of workers"])
+
+    def test_its_stages_have_its_suffixes(self):
+        self.answer("compile", "L.npy", *self.REQUEST, "-o", "stages")
+        files = {file.name for file in (self.folder / "stages").iterdir()}
+        self.assertLessEqual({"kernel.txt", "kernel.loops"}, files)
+        self.assertNotIn("kernel.ptx", files)
+
+    def test_a_pack_serves_it(self):
+        self.serve_from_pack("reference", *self.REQUEST[:4])
+
+    def test_the_tuner_measures_it_and_the_report_shows_what_it_found(self):
+        (tuned,) = self.answer("tune", "L.npy", *self.REQUEST, "--budget", "1s")["problems"]
+        self.assertEqual((tuned["best"]["measured"], tuned["candidates"]["failed"]), (True, 0))
+        (reported,) = self.answer("report")["problems"]
+        self.assertEqual(reported["best"], tuned["best"])
+
+    def test_python_and_with_it_the_c_interface_compute_by_it(self):
+        self.run_python(
+            """
+            import numpy as np
+            import sparsekiln as sk
+
+            layout = sk.patterns.random(4, 5, 0.5, seed=1)
+            draw = np.random.default_rng(1).standard_normal
+            x, dy, w = (draw(shape).astype("f4") for shape in ((9, 80), (9, 64), (layout.blocks, 16, 16)))
+            dense = np.zeros((4, 5, 16, 16), "f4")
+            dense[np.asarray(layout.mask(), bool)] = w
+            dense = dense.transpose(0, 2, 1, 3).reshape(64, 80)
+            kernels = {op: sk.compile(layout, 16, 9, op=op, target="reference") for op in ("forward", "grad_input", "grad_weight")}
+            np.testing.assert_allclose(kernels["forward"](x, w), x @ dense.T, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(kernels["grad_input"](dy, w), dy @ dense, rtol=1e-4, atol=1e-4)
+            expected = (dy.T @ x).reshape(4, 16, 5, 16).transpose(0, 2, 1, 3)[np.asarray(layout.mask(), bool)]
+            np.testing.assert_allclose(kernels["grad_weight"](x, dy), expected, rtol=1e-4, atol=1e-4)
             """
         )
 
