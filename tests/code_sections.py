@@ -180,6 +180,15 @@ _PRODUCTS = {
                "tiles": _ONE_TILE, "table": ("constant", "global"), "operand_a": ("x", "w")},
     "vector": {"tile_n": (1, 2, 4, 8, 16, 24, 32, 48, 64), "tile_out": (0, 2, 3, 4, 6, 8), "stages": (1,), "warps": (1,),
                "split": (1, 2, 4, 8), "tiles": _ONE_TILE, "table": ("global",), "packed": (0, 0, 0, 1)},
+    "wgmma": {"tile_n": (128, 256), "tile_out": (0,), "stages": (3, 4, 5, 6), "warps": (12,), "split": (1, 2),
+              "tiles": (*_ONE_TILE, ("2", "1"), ("1", "2")), "table": ("constant", "global"), "cluster": (1, 1, 2), "cluster_rows": (1, 1, 2)},
+    "wgmma_rows": {"tile_n": (128, 256), "tile_out": (0,), "stages": (3, 4, 5, 6, 8), "warps": (12, 16), "split": (1,),
+                   "tiles": (("2", "1"), ("3", "1"), ("2", "2"), ("3", "2"), ("2", "4")), "table": ("constant", "global"),
+                   "operand_a": ("w",), "cluster": (1, 1, 2)},
+    "direct": {"tile_n": (8, 16, 32), "tile_out": (0,), "stages": (1, 2, 3, 4), "warps": (4, 8), "split": (1, 2),
+               "tiles": _ONE_TILE, "table": ("constant", "global"), "operand_a": ("x", "w"), "panels": (0, 0, 1)},
+    "halo": {"tile_n": (64, 112, 128, 192, 224, 256), "tile_out": (0,), "stages": (2, 3, 4), "warps": (12,), "split": (1,),
+             "tiles": (*_ONE_TILE, ("2", "1"), ("2", "2"), ("1", "2"), ("1", "4")), "table": ("constant", "global")},
 }  # fmt: skip
 _WEIGHT_GRADIENTS = {
     "simt": {"tile_n": (8, 16, 32, 64), "tile_out": (4, 8), "stages": (2, 3, 4), "warps": (2, 4, 8), "split": (1, 2, 4),
@@ -188,7 +197,16 @@ _WEIGHT_GRADIENTS = {
             "tiles": (*_ONE_TILE, ("2", "1"), ("4", "1"), ("8", "1")), "table": ("constant", "global")},
     "vector": {"tile_n": (16, 32, 64, 128), "tile_out": (0,), "stages": (1, 2), "warps": (1,), "split": (1, 2, 4, 8),
                "tiles": (*_ONE_TILE, ("2", "1"), ("3", "1"), ("8", "1")), "table": ("global",)},
+    "wgmma": {"tile_n": (64, 128), "tile_out": (0,), "stages": (3, 4, 6), "warps": (12,), "split": (1,),
+              "tiles": (*_ONE_TILE, ("2", "1"), ("4", "1")), "table": ("constant", "global")},
+    "grouped": {"tile_n": (32,), "tile_out": (0,), "stages": (3, 4, 5, 6), "warps": (16,), "split": (1,),
+                "tiles": (("6", "1"), ("12", "1")), "table": ("constant", "global")},
+    "halo": {"tile_n": (32, 64, 96, 112, 128), "tile_out": (0,), "stages": (2, 3, 4), "warps": (16,), "split": (1,),
+             "tiles": (("6", "1"), ("12", "1"), ("18", "1"), ("24", "1")), "table": ("constant", "global")},
 }  # fmt: skip
+# The variants of warpgroups, which sm_90 alone has: they take 16-bit types, and blocks of so many features.
+_HOPPER_SIDES = {"wgmma": (64, 128), "wgmma_rows": (16, 32, 64), "grouped": (64, 128), "halo": (32, 64)}
+_PINS = {"forward": ("wgmma", "wgmma_rows", "halo"), "grad_input": ("wgmma", "wgmma_rows", "halo"), "grad_weight": ("wgmma", "grouped", "halo")}
 _MOST_DRAWS = 200  # of one problem: most often one to three are enough
 
 
@@ -234,6 +252,9 @@ def _draw_layout(rng: random.Random, few_blocks: bool) -> tuple[str, ...]:
 
 def _draw_types(rng: random.Random, options: dict, target: str, variant: str | None) -> None:
     """Types that the target has, and that a pinned variant of the CUDA cores or the tensor cores multiplies."""
+    if variant in _HOPPER_SIDES:
+        options["--dtype"] = rng.choice(("f16", "bf16"))
+        return
     types = [("f16", "ieee")]
     if target != "sm_75":
         types.append(("bf16", "ieee"))
@@ -251,6 +272,16 @@ def _draw_batch(rng: random.Random, variant: str | None) -> str:
     most = 16 if variant == "stream" or _chance(rng, 0.35) else 300
     dynamic = variant is None and _chance(rng, 0.3)  # a pinned config takes a fixed batch
     return ("up-to:" if dynamic else "") + str(rng.randint(1, most))
+
+
+def _draw_convolution(rng: random.Random) -> str:
+    dimensions = rng.choice((1, 2, 2, 2, 3))
+
+    def extents(least: int, most: int) -> str:
+        return "x".join(str(rng.randint(least, most)) for _ in range(dimensions))
+
+    kernel = rng.choice((extents(1, 3), "x".join("3" * dimensions)))
+    return f"kernel={kernel} stride={rng.choice((1, 1, 2))} dilation={rng.choice((1, 1, 2))} padding={rng.choice((0, 1, 1))} input={extents(5, 17)}"
 
 
 def _draw_epilogue(rng: random.Random) -> str:
@@ -306,8 +337,8 @@ def draw(seed: int, number: int, attempt: int) -> Request:
     random.Random(f"{seed} pairs").shuffle(pairs)
     turn, pair = divmod(number, len(pairs))
     target, operation = pairs[pair]
-    pins = ["vector"] if not target.startswith("sm_") else ["mma", "simt"] + ["stream"] * (operation == "forward")
-    variants = [variant for pin in pins for variant in (pin, None)]
+    pins = ["vector"] if not target.startswith("sm_") else ["mma", "simt"] + ["stream", "direct"] * (operation == "forward")
+    variants = [*_PINS[operation], *pins, None] if target == "sm_90" else [variant for pin in pins for variant in (pin, None)]
     variant = variants[(turn + pair) % len(variants)]
 
     rng = random.Random(f"{seed} {number} {attempt}")
@@ -316,16 +347,21 @@ def draw(seed: int, number: int, attempt: int) -> Request:
     config = _draw_config(rng, variant, operation, attached) if variant else {}
     layout = _draw_layout(rng, few_blocks=config.get("table") == "unrolled")
     workers = rng.choice(_TARGETS[target])
-    side_out = rng.choice(_SIDES)
-    side_in = side_out if _chance(rng, 0.4) else rng.choice(_SIDES)
+    sides = _HOPPER_SIDES.get(variant, _SIDES)
+    side_out = rng.choice(sides)
+    side_in = side_out if _chance(rng, 0.4) else rng.choice(sides)
     options: dict[str, object] = {
         "--op": operation,
         "--target": target if workers is None else f"{target}:{workers}",
         "--block": str(side_out) if side_out == side_in else f"{side_out}x{side_in}",
         "--batch": _draw_batch(rng, variant),
     }
+    if variant == "halo" or (variant in (None, "mma", "simt", "vector") and _chance(rng, 0.2)):
+        options["--conv"] = _draw_convolution(rng)
+        options["--batch"] = str(rng.randint(1, 9))
+        options["--transposed"] = _chance(rng, 0.15)
     _draw_types(rng, options, target, variant)
-    if _chance(rng, 0.3):
+    if variant not in _HOPPER_SIDES and _chance(rng, 0.3):
         options["--activation-order"] = "feature-major"
     if operation == "forward":
         options["--epilogue"] = _draw_epilogue(rng)
@@ -343,7 +379,7 @@ def draw(seed: int, number: int, attempt: int) -> Request:
         options["--in-features"] = len(layout[0]) * side_in - rng.randrange(side_in)
     if _chance(rng, 0.25):
         options["--out-features"] = len(layout) * side_out - rng.randrange(side_out)
-    if _chance(rng, 0.2):
+    if variant not in _HOPPER_SIDES and _chance(rng, 0.2):
         options["--alignment"] = rng.choice((8, 4) if "f32" in options.values() else (8, 4, 2))
     if config:
         options["--config"] = " ".join([str(variant), *(f"{name}={value}" for name, value in config.items())])
@@ -539,8 +575,8 @@ def print_counts(records: list[Record]) -> None:
     compiled = [record.request for record in records if record.outcome.sections]
     refused = sum(record.outcome.refused for record in records)
     print(f"{len(compiled)} problems compiled, {refused} requests refused")
-    for option in ("--target", "--op"):
-        values = collections.Counter((request.value(option) or "").partition(":")[0] for request in compiled)
+    for option in ("--target", "--op", "--config", "--conv"):
+        values = collections.Counter(re.split("[: =]", request.value(option) or "none")[0] for request in compiled)
         print(f"  {option}: " + ", ".join(f"{value} {count}" for value, count in sorted(values.items())))
 
 

@@ -114,7 +114,8 @@ class Drawing(unittest.TestCase):
 
     def test_every_variant_is_pinned_in_two_hundred_problems(self):
         configs = [code_sections.draw(1, number, 1).value("--config") or "" for number in range(200)]
-        self.assertEqual({one.partition(" ")[0] for one in configs}, {"", "mma", "simt", "stream", "vector"})
+        every = {"", "direct", "grouped", "halo", "mma", "simt", "stream", "vector", "wgmma", "wgmma_rows"}
+        self.assertEqual({one.partition(" ")[0] for one in configs}, every)
 
 
 class Comparison(unittest.TestCase):
