@@ -24,6 +24,50 @@
 
 namespace sparsekiln {
 
+/// A layout's tables in global memory: the last argument of a kernel that was compiled without them, laid out
+/// as AttachedTables (schedule.cuh).
+struct AttachedRuns {
+  const int* worker_begin;
+  const int4* items;   ///< runs, or groups of pieces
+  const int* columns;  ///< of each block, or the tiles of all groups
+  const int4* pairs;   ///< of pieces
+  const void* unused[3];
+  long long counter_bytes_in_front;
+  long long sums_bytes;  ///< of all slices, and after them of gates
+  int slices_of_run;
+  int features_of_y;
+  int columns_of_x;
+  int blocks_of_weight;
+
+  __device__ __forceinline__ int worker(int index) const { return worker_begin[index]; }
+  __device__ __forceinline__ BlockRun run(int index) const {
+    const int4 run = items[index];
+    return {run.x, run.y, run.z, run.w};
+  }
+  __device__ __forceinline__ int column(int block) const { return columns[block]; }
+  /// Where the taps of a convolution share gates, a derived class hides these.
+  __device__ __forceinline__ int gate(int block) const { return block; }
+  __device__ __forceinline__ int first_block(int gate) const { return gate; }
+  __device__ __forceinline__ int slices() const { return slices_of_run; }
+  __device__ __forceinline__ int blocks() const { return blocks_of_weight; }
+  __device__ __forceinline__ long long counter_bytes() const { return counter_bytes_in_front; }
+};
+
+// What follows from a layout: constants of the code, or numbers of its tables.
+
+/// CTAs that share a run, at most.
+template <class Config>
+__device__ __forceinline__ int most_slices(const typename Config::Table& table) {
+  if constexpr (Config::attached && Config::slices > 1) return table.slices();
+  return Config::slices;
+}
+/// Where sums begin in the workspace, after the counters of runs.
+template <class Config>
+__device__ __forceinline__ char* after_counters(void* workspace, const typename Config::Table& table) {
+  if constexpr (Config::attached) return static_cast<char*>(workspace) + table.counter_bytes();
+  return static_cast<char*>(workspace) + Config::counter_bytes;
+}
+
 /// The epilogue arguments: what is done with the accumulators.
 template <class Config>
 struct SddmmEpilogue {
@@ -139,8 +183,12 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
 
 /// What `sddmm` has in the workspace for each block of dw, after all else.
 template <class Config>
-__device__ __forceinline__ float* sums_of_taps(const SddmmEpilogue<Config>& epilogue) {
-  return reinterpret_cast<float*>(static_cast<char*>(epilogue.workspace) + Config::bytes_before_gates);
+__device__ __forceinline__ float* sums_of_taps(const SddmmEpilogue<Config>& epilogue,
+                                               const typename Config::Table& table) {
+  auto* const workspace = static_cast<char*>(epilogue.workspace);
+  if constexpr (Config::attached)
+    return reinterpret_cast<float*>(workspace + table.counter_bytes() + table.sums_bytes) - table.blocks();
+  return reinterpret_cast<float*>(workspace + Config::bytes_before_gates);
 }
 
 /// Computes Σ dw · W over each block of a run, one warp per block. Lane l adds elements 32 · i + l in
@@ -173,12 +221,18 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
     sum += ptx::exchanged<1>(sum);
     if (lane != 0) continue;
     if constexpr (Config::sums_gates_of_taps) {
-      sums_of_taps(epilogue)[run.first + block] = sum;
+      sums_of_taps(epilogue, table)[run.first + block] = sum;
     } else {
       float* const place = epilogue.dgates + run.first + block;
       *place = scaled_sum(epilogue, sum, place);
     }
   }
+}
+
+template <class Config>
+__device__ __forceinline__ int number_of_gates(const typename Config::Table& table) {
+  if constexpr (Config::attached) return table.gate(table.blocks());
+  return Config::gates;
 }
 
 /// A kernel after `sddmm`, with the same grid, where the taps of a convolution share gates, and different
@@ -191,12 +245,14 @@ __device__ __forceinline__ void sum_gates_of_taps(const void*, int, const SddmmE
     ptx::let_next_launch_begin();
   }
   const int threads = static_cast<int>(gridDim.x) * Config::threads;
+  const int gates = number_of_gates<Config>(table);
 #pragma unroll 1
   for (int gate = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
-       gate < Config::gates; gate += threads) {
+       gate < gates; gate += threads) {
     float sum = 0;
     const int end = table.first_block(gate + 1);
-    for (int block = table.first_block(gate); block < end; ++block) sum += sums_of_taps(epilogue)[block];
+    for (int block = table.first_block(gate); block < end; ++block)
+      sum += sums_of_taps(epilogue, table)[block];
     float* const place = epilogue.dgates + gate;
     *place = scaled_sum(epilogue, sum, place);
   }
@@ -305,10 +361,11 @@ struct SlicedRun {
   float* const parts;  ///< of all slices
   float* const own;
 
-  __device__ __forceinline__ SlicedRun(void* workspace, int item, int slice)
+  __device__ __forceinline__ SlicedRun(void* workspace, const typename Config::Table& table, int item,
+                                       int slice)
       : counter(static_cast<unsigned*>(workspace) + item),
-        parts(reinterpret_cast<float*>(static_cast<char*>(workspace) + Config::counter_bytes) +
-              static_cast<long long>(item) * Config::slices * kPart),
+        parts(reinterpret_cast<float*>(after_counters<Config>(workspace, table)) +
+              static_cast<long long>(item) * most_slices<Config>(table) * kPart),
         own(parts + static_cast<long long>(slice) * kPart) {}
 
   /// Writes this slice's accumulators, which are in shared memory, after its sums of dy. Returns true in the
@@ -366,12 +423,12 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Sdd
 
 /// As many slices as have Config::chunks_of_slice chunks each: fewer chunks are not worth a combine.
 template <class Config>
-__device__ __forceinline__ int slices_of_chunks(int chunks) {
-  return max(min(chunks / int{Config::chunks_of_slice}, int{Config::slices}), 1);
+__device__ __forceinline__ int slices_of_chunks(int chunks, int most = Config::slices) {
+  return max(min(chunks / int{Config::chunks_of_slice}, most), 1);
 }
 template <class Config>
-__device__ __forceinline__ int slices_of(int rows) {
-  return slices_of_chunks<Config>(rows / Config::chunk);
+__device__ __forceinline__ int slices_of(int rows, int most) {
+  return slices_of_chunks<Config>(rows / Config::chunk, most);
 }
 /// Where a slice of so many chunks begins: they are shared out evenly.
 __device__ __forceinline__ int first_chunk(int chunks, int slice, int slices) {
@@ -396,8 +453,8 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) 
 /// a run at most), chunks_of_slice (that each has at least) and counter_bytes (in front of the workspace),
 /// exchanged (taps displace dy), sums_gates_of_taps (the sums of gates are in the workspace, after
 /// bytes_before_gates; a kernel after adds those of each of so many gates), overlaps (the launch may begin
-/// before the one before it has ended), the Table, the Operand, the Output, and which epilogue arguments
-/// there are.
+/// before the one before it has ended), attached (what follows from a layout is in the Table, and slices are
+/// at most as many), the Table, the Operand, the Output, and which epilogue arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,
@@ -405,11 +462,12 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
   using Stages = SddmmStages<Config, Tile>;
   const int count = ptx::kept(pairs.count);
   const SelectedPairs<Config::copies_pairs> selected(pairs);
-  const int worker = static_cast<int>(blockIdx.x) / Config::slices;
-  const int slice_of_batch = static_cast<int>(blockIdx.x) % Config::slices;
+  const int most = most_slices<Config>(table);
+  const int worker = static_cast<int>(blockIdx.x) / most;
+  const int slice_of_batch = static_cast<int>(blockIdx.x) % most;
   const Images<Config> images(epilogue.images);
   const int rows = rows_of(n, images);
-  const int slices = slices_of<Config>(rows);
+  const int slices = slices_of<Config>(rows, most);
   const BatchSlice slice_rows = slice_of<Config>(rows, slice_of_batch, slices);
   int item = table.worker(worker);
   const int end = table.worker(worker + 1);
@@ -426,7 +484,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
     const BlockRun run = table.run(item);
     const unsigned wanted = wanted_blocks(run, epilogue, table);
     const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
-    const SlicedRun<Config> sliced(epilogue.workspace, item, slice_of_batch);
+    const SlicedRun<Config> sliced(epilogue.workspace, table, item, slice_of_batch);
     Tile tile;
     tile.clear();
     BiasSums<Config, Stages> bias;

@@ -446,7 +446,7 @@ __device__ __forceinline__ void sddmm_grouped(const ActivationPairs& pairs,
   using Ring = GroupedRing<Config>;
   const int worker = static_cast<int>(blockIdx.x) / Config::slices;
   const int own_slice = static_cast<int>(blockIdx.x) % Config::slices;
-  const int slices = slices_of<Config>(n);
+  const int slices = slices_of<Config>(n, Config::slices);
   const BatchSlice slice = slice_of<Config>(n, own_slice, slices);
   const int first = table.worker(worker);
   const int end = table.worker(worker + 1);

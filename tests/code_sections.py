@@ -313,7 +313,6 @@ def _spoil(rng: random.Random, options: dict) -> None:
                 {"--op": "grad_input", "--epilogue": "bias+relu"},
                 {"--op": "grad_input", "--bias-gradient": True},
                 {"--op": "grad_weight", "--gate-gradient": True, "--gate": False},
-                {"--op": "grad_weight", "--attached": True},
                 {"--dtype": "f32", "--alignment": 2},
                 {"--dtype": "f16", "--math": "tf32"},
                 {"--target": "sm_75", "--dtype": "bf16", "--math": "ieee"},
@@ -343,7 +342,7 @@ def draw(seed: int, number: int, attempt: int) -> Request:
 
     rng = random.Random(f"{seed} {number} {attempt}")
     spoilt = _chance(rng, 0.12) and attempt == 0
-    attached = _chance(rng, 0.15) and (operation != "grad_weight" or not target.startswith("sm_"))
+    attached = _chance(rng, 0.15)
     config = _draw_config(rng, variant, operation, attached) if variant else {}
     layout = _draw_layout(rng, few_blocks=config.get("table") == "unrolled")
     workers = rng.choice(_TARGETS[target])

@@ -24,6 +24,7 @@
 #include "compiler/cuda/emit.h"
 #include "compiler/cuda/families.h"
 #include "compiler/cuda/sddmm.h"
+#include "compiler/cuda/sddmm_tables.h"
 #include "compiler/cuda/tables.h"
 
 namespace sparsekiln::cuda {
@@ -62,13 +63,13 @@ bool are_one_kernel(const Problem& problem, const Config& one, const Config& oth
 
 /// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
 /// every n, which takes as many slices of a batch as are worth it.
-Plan choose_numbers(const Problem& problem, const Target& target) {
+Plan choose_numbers(const Problem& problem, const Target& target, TableForm form = TableForm::global) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
   Plan plan;
   for (const std::int64_t end :
        ranges ? range_ends(problem.batch, problem.convolution.present() ? BatchOf::images : BatchOf::rows)
               : std::vector<std::int64_t>{problem.batch.bound()}) {
-    const Config config = default_config(problem, target, end);
+    const Config config = default_config(problem, target, end, form);
     if (!plan.empty() && are_one_kernel(problem, plan.back().config, config))
       plan.back().up_to = end;
     else
@@ -114,12 +115,6 @@ Plan choose_by_price(const Problem& problem, const Target& target) {
   return chosen.find_or(problem, target, [&] { return plan_by_price(problem, target); });
 }
 
-[[noreturn]] void refuse_attached(Operation operation) {
-  throw Error(ErrorKind::invalid_argument,
-              fmt::format("attached tables of {}: its layout is baked; leave `attached` and `tiered` out",
-                          name(operation)));
-}
-
 /// The problem with a layout as any: what an attached kernel's config is priced for. Layers of convolutions
 /// have few blocks, and many positions.
 Problem of_any_layout(Problem problem) {
@@ -163,8 +158,11 @@ Config at_layout(const Config& config, const Problem& problem, const Target& tar
 }
 
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
-  if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
-  return left_to_layout(with_attached_tables(choose_by_price(of_any_layout(problem), target)));
+  const Problem any = of_any_layout(problem);
+  if (kind_of(problem.operation) == ProblemKind::spmm)
+    return left_to_layout(with_attached_tables(choose_by_price(any, target)));
+  std::visit([&](const auto& computed) { validate(computed, target); }, computed_by(any, target));
+  return with_attached_tables(choose_numbers(any, target, TableForm::attached));
 }
 
 /// With attached tables that is left to the layout.
@@ -192,9 +190,9 @@ Plan plan_at_layout(Plan plan, const Problem& problem, const Target& target) {
 }
 
 Plan with_baked_tables(Plan plan, const Problem& problem, const Target& target) {
-  if (kind_of(problem.operation) == ProblemKind::sddmm) refuse_attached(problem.operation);
   plan = plan_at_layout(std::move(plan), problem, target);
-  choose_tables(plan, on_rows(Spmm(problem)), target);
+  std::visit([&](const auto& computed) { choose_tables(plan, computed, target); },
+             computed_by(problem, target));
   return plan;
 }
 

@@ -9,13 +9,17 @@ constexpr std::int64_t kMostSlices = 128;
 
 }  // namespace
 
+std::int32_t most_slices(const Sddmm& gradient, const Config& config) {
+  if (!gradient.correlation && !groups_blocks(config)) return 1;
+  const std::int64_t chunks = gradient.tiled_rows(gradient.batch.bound(), config) / config.tile_n;
+  return static_cast<std::int32_t>(std::clamp(chunks / kChunksOfSlice, std::int64_t{1}, kMostSlices));
+}
+
 std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
                           std::int64_t runs) {
-  if ((!gradient.correlation && !groups_blocks(config)) || runs == 0) return 1;
+  if (runs == 0) return 1;
   const std::int64_t ctas = std::int64_t{target.workers} * config.split;
-  const std::int64_t chunks = gradient.tiled_rows(gradient.batch.bound(), config) / config.tile_n;
-  const std::int64_t most = std::min(chunks / kChunksOfSlice, kMostSlices);
-  return static_cast<std::int32_t>(std::max<std::int64_t>(1, std::min(ctas / runs, most)));
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(ctas / runs, 1, most_slices(gradient, config)));
 }
 
 std::int64_t sums_bytes(const Sddmm& gradient, const Config& config, std::int64_t runs, std::int32_t slices) {

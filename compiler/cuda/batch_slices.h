@@ -17,6 +17,9 @@ namespace sparsekiln::cuda {
 [[nodiscard]] std::int32_t batch_slices(const Sddmm& gradient, const Target& target, const Config& config,
                                         std::int64_t runs);
 
+/// No layout has more of them: 1 where a CTA always sums all rows.
+[[nodiscard]] std::int32_t most_slices(const Sddmm& gradient, const Config& config);
+
 /// Whether they write sums of dw, in its order, and a pass of the launch adds those: else the last CTA of a
 /// run or group that arrives.
 [[nodiscard]] constexpr bool adds_slices_after(const Config& config) {

@@ -15,154 +15,42 @@
 #include "compiler/cuda/images.h"
 #include "compiler/cuda/lattice.h"
 #include "compiler/cuda/refusal.h"
+#include "compiler/cuda/sddmm_tables.h"
 #include "compiler/cuda/table_text.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/cuda/template_text.h"
 #include "compiler/cuda/tensor_map_text.h"
 #include "compiler/cuda/types.h"
 #include "compiler/operand_table.h"
+#include "compiler/plan.h"
 
 namespace sparsekiln::cuda {
 namespace {
 
 void write_header(std::string& text, const Sddmm& gradient, const Target& target, const Plan& plan) {
   const Layout& layout = gradient.layout;
+  const std::string shape =
+      attached(plan) ? fmt::format("any, W of blocks of {} (out x in)", to_string(gradient.block))
+                     : fmt::format(
+                           "W[{}, {}] features, {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
+                           "//   digest  {}",
+                           gradient.row_features(), gradient.col_features(), layout.rows(), layout.cols(),
+                           to_string(gradient.block), layout.blocks(), layout.statistics().density,
+                           layout.digest().hex());
   text += fmt::format(
       "// Sparsekiln: {} of a block-sparse {}, dw[out, in] = dy[n, out]^T * x[n, in] on its "
       "blocks\n"
-      "//   layout  W[{}, {}] features, {} x {} blocks of {} (out x in), {} present, density {:.4f}\n"
-      "//   digest  {}\n"
+      "//   layout  {}\n"
       "//   batch   {}\n"
       "//   types   {} to {}, math {}, {}\n"
       "//   target  {}\n",
-      name(gradient.operation), gradient.correlation ? "convolution" : "linear layer",
-      gradient.row_features(), gradient.col_features(), layout.rows(), layout.cols(),
-      to_string(gradient.block), layout.blocks(), layout.statistics().density, layout.digest().hex(),
+      name(gradient.operation), gradient.correlation ? "convolution" : "linear layer", shape,
       to_string(gradient.batch), name(gradient.dtype), name(gradient.out_dtype), name(gradient.math),
       name(gradient.order), target.to_string());
   if (gradient.correlation)
     text += fmt::format("//   geometry {}; columns are features and taps\n", to_string(gradient.convolution));
   for (std::size_t i = 0; i < plan.size(); ++i)
     text += fmt::format("//   entry {} n <= {}: {}\n", i, plan[i].up_to, to_string(plan[i].config));
-}
-
-/// Numbers of a group, as PieceGroup of templates/piece_groups.cuh has them.
-constexpr std::int64_t kGroupNumbers = 4;
-/// Numbers of a pair, as PiecePair there, without its taps, which only variant halo has.
-constexpr std::int64_t kPairNumbers = 3;
-
-bool has_taps(const Config& config) { return config.variant == Variant::halo; }
-
-/// A pair as PiecePair has it.
-std::array<std::int32_t, kPairNumbers> numbers_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
-  const auto of_dy = static_cast<std::int32_t>(group.outs.size());
-  const BlockGroup::Piece& first = group.pieces[static_cast<std::size_t>(pair[0])];
-  if (pair[1] == BlockGroup::kNone)
-    return {first.out | (of_dy + first.in) << 8 | (of_dy + first.in) << 16, first.dw, BlockGroup::kNone};
-  const BlockGroup::Piece& second = group.pieces[static_cast<std::size_t>(pair[1])];
-  if (first.out == second.out)
-    return {first.out | (of_dy + first.in) << 8 | (of_dy + second.in) << 16, first.dw, second.dw};
-  return {(of_dy + first.in) | first.out << 8 | second.out << 16 | 1 << 24, first.dw, second.dw};
-}
-
-std::int32_t taps_of(const BlockGroup& group, const BlockGroup::Pair& pair) {
-  const auto tap = [&](std::int32_t piece) { return group.pieces[static_cast<std::size_t>(piece)].tap; };
-  return tap(pair[0]) | tap(pair[1] == BlockGroup::kNone ? pair[0] : pair[1]) << 16;
-}
-
-/// The same as write_tables of groups, each with so many pairs: those that it lacks read what there is.
-void write_group_tables(Source& source, TablePlaces& places, const BlockRuns& schedule,
-                        const Config& config) {
-  const auto pairs_of_group = static_cast<std::size_t>(config.rows / 2);
-  const std::size_t index = source.entries.size();
-  std::vector<std::int32_t> groups;
-  std::vector<std::int32_t> tiles;
-  std::vector<std::int32_t> pairs;
-  std::vector<std::int32_t> taps;
-  for (const BlockGroup& group : schedule.groups) {
-    groups.insert(groups.end(), {static_cast<std::int32_t>(tiles.size()), group.tiles(),
-                                 static_cast<std::int32_t>(group.outs.size()), group.summed});
-    tiles.insert(tiles.end(), group.outs.begin(), group.outs.end());
-    tiles.insert(tiles.end(), group.ins.begin(), group.ins.end());
-    for (const BlockGroup::Pair& pair : group.pairs) {
-      const auto numbers = numbers_of(group, pair);
-      pairs.insert(pairs.end(), numbers.begin(), numbers.end());
-      if (has_taps(config)) taps.push_back(taps_of(group, pair));
-    }
-    for (std::size_t pair = group.pairs.size(); pair < pairs_of_group; ++pair) {
-      pairs.insert(pairs.end(), {0, BlockGroup::kNone, BlockGroup::kNone});
-      if (has_taps(config)) taps.push_back(0);
-    }
-  }
-  const std::size_t numbers =
-      schedule.worker_begin.size() + groups.size() + tiles.size() + pairs.size() + taps.size();
-  const TablePlace place = places.next(config.table, static_cast<std::int64_t>(4 * numbers));
-  source.text += fmt::format(
-      "\n// Each worker's first group; four numbers a group: first tile, tiles, of these of dy, of these\n"
-      "// summed; the tiles; {} pairs of pieces a group: tiles, where they are in dw, and taps.\n",
-      pairs_of_group);
-  ArrayWriter arrays(source, index, place);
-  arrays.write("worker_begin", schedule.worker_begin);
-  arrays.write("groups", groups);
-  arrays.write("tiles", tiles);
-  arrays.write("pairs", pairs);
-  if (has_taps(config)) arrays.write("taps", taps);
-  const auto element = [&](std::string_view array, std::string_view at) {
-    return element_text(array, index, place, at);
-  };
-  source.text += fmt::format(
-      "struct Table{} {{\n"
-      "  __device__ static int worker(int index) {{ return {}; }}\n"
-      "  __device__ static sparsekiln::PieceGroup group(int index) {{\n"
-      "    return {{{}, {}, {}, {}}};\n"
-      "  }}\n"
-      "  __device__ static int tile(int index) {{ return {}; }}\n"
-      "  __device__ static sparsekiln::PiecePair pair(int index) {{\n"
-      "    return {{{}, {}, {}, {}}};\n"
-      "  }}\n"
-      "}};\n",
-      index, element("worker_begin", "index"), element("groups", "4 * index"),
-      element("groups", "4 * index + 1"), element("groups", "4 * index + 2"),
-      element("groups", "4 * index + 3"), element("tiles", "index"), element("pairs", "3 * index"),
-      element("pairs", "3 * index + 1"), element("pairs", "3 * index + 2"),
-      has_taps(config) ? element("taps", "index") : "0");
-}
-
-/// The arrays of one entry, and `struct Table<index>` which reads them. `gates`: its members that write_gates
-/// returned.
-void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
-                  TableForm form, std::string_view gates) {
-  const std::size_t index = source.entries.size();
-  std::vector<std::int32_t> runs;
-  for (const BlockRun& run : schedule.runs)
-    runs.insert(runs.end(), {run.row, run.first, run.blocks, run.first_of_row ? 1 : 0});
-  const auto col = gradient.layout.col();
-  const std::vector<std::int32_t> columns(col.begin(), col.end());
-  const auto bytes =
-      static_cast<std::int64_t>(4 * (schedule.worker_begin.size() + runs.size() + columns.size()));
-  const TablePlace place = places.next(form, bytes);
-  source.text +=
-      "\n// Each worker's first run; four numbers a run: block row, first block, blocks, whether first of "
-      "its row;\n"
-      "// the column of each block.\n";
-  ArrayWriter arrays(source, index, place);
-  arrays.write("worker_begin", schedule.worker_begin);
-  arrays.write("runs", runs);
-  arrays.write("columns", columns);
-  const auto element = [&](std::string_view array, std::string_view at) {
-    return element_text(array, index, place, at);
-  };
-  source.text += fmt::format(
-      "struct Table{} {{\n"
-      "  __device__ static int worker(int index) {{ return {}; }}\n"
-      "  __device__ static sparsekiln::BlockRun run(int index) {{\n"
-      "    return {{{}, {}, {}, {}}};\n"
-      "  }}\n"
-      "  __device__ static int column(int block) {{ return {}; }}\n"
-      "{}"
-      "}};\n",
-      index, element("worker_begin", "index"), element("runs", "4 * index"), element("runs", "4 * index + 1"),
-      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"), gates);
 }
 
 /// A parameter after those that all kernels have.
@@ -252,6 +140,7 @@ struct KernelText {
   std::size_t tensor_maps;
   bool overlaps;  ///< it begins before the launch before it has ended
   std::int32_t slices;
+  bool takes_tables;            ///< from the launch
   std::string_view sums_after;  ///< the template of the kernel after it; empty: there is none
   std::string members;          ///< of Config
 };
@@ -267,6 +156,8 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
     if (parameter.of_ends) ends += fmt::format("  ends.{0} = {0};\n", parameter.name);
   }
   declared += declared_tensor_maps(kernel.tensor_maps);
+  if (kernel.takes_tables) declared += fmt::format(", const Table{} table", kernel.index);
+  const std::string table = kernel.takes_tables ? "table" : fmt::format("Table{}{{}}", kernel.index);
   text += fmt::format(
       "\nstruct Config{index} {{\n"
       "  using Table = Table{index};\n"
@@ -306,17 +197,17 @@ void write_kernel(std::string& text, const Sddmm& gradient, const KernelText& ke
   write_function(
       kernel.symbols[transposes ? 1 : 0],
       fmt::format("{rows}sparsekiln::{function}<Config{index}>({pairs}, dw, n, {strides}, {z_stride}, ends,\n"
-                  "      Table{index}{{}}{maps})",
+                  "      {table}{maps})",
                   fmt::arg("rows", rows), fmt::arg("function", kernel.function),
-                  fmt::arg("index", kernel.index),
+                  fmt::arg("index", kernel.index), fmt::arg("table", table),
                   fmt::arg("pairs", transposes ? "rows.pairs(pairs)" : "pairs"),
                   // the operand that taps displace first
                   fmt::arg("strides", gradient.exchanged() ? fmt::format("{}, {}", dy_stride, x_stride)
                                                            : fmt::format("{}, {}", x_stride, dy_stride)),
                   fmt::arg("z_stride", z_stride), fmt::arg("maps", passed_tensor_maps(kernel.tensor_maps))));
   if (!kernel.sums_after.empty())
-    write_function(kernel.symbols.back(), fmt::format("sparsekiln::{0}<Config{1}>(dw, n, ends, Table{1}{{}})",
-                                                      kernel.sums_after, kernel.index));
+    write_function(kernel.symbols.back(), fmt::format("sparsekiln::{}<Config{}>(dw, n, ends, {})",
+                                                      kernel.sums_after, kernel.index, table));
 }
 
 const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
@@ -327,69 +218,143 @@ const SddmmFamily& family_of(const Sddmm& gradient, const Config& config) {
   return *family;
 }
 
-/// Writes everything that depends on the problem: what follows the templates.
-void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan,
-                   const std::vector<BlockRuns>& schedules, Source& source) {
-  TablePlaces places;
-  std::string gates_text;
-  const std::int64_t counter_bytes = counter_bytes_of(gradient, target, plan, schedules);
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    const Config& config = plan[i].config;
-    const SddmmFamily& family = family_of(gradient, config);
-    Instance instance = family.instantiate(gradient, target, config);
-    instance.attributes.overlaps_previous = overlaps_launches(gradient, target);
-    Entry entry;
-    entry.up_to = plan[i].up_to;
-    entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), i)};
-    const bool transposes = gradient.image_alignment != 0;
-    if (transposes) entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", i));
-    entry.tile_n = 0;
-    const std::int64_t runs = schedules[i].items();
-    const std::int32_t slices = batch_slices(gradient, target, config, runs);
-    const std::string_view sums_after = sums_after_of(gradient, config, slices);
-    if (!sums_after.empty()) entry.passes.push_back(fmt::format("sparsekiln_{}_{}", sums_after, i));
-    entry.workers = schedules[i].workers() * slices;
-    const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
-    const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
-    entry.workspace = transposes ? Workspace{counter_bytes, (sums + gates + 15) / 16 * 16,
-                                             TransposedImages(gradient).row_bytes()}
-                                 : Workspace{counter_bytes, sums + gates};
-    entry.threads = instance.threads;
-    entry.dynamic_shared_bytes =
-        transposes ? shared_bytes_with_images(instance) : instance.dynamic_shared_bytes;
-    entry.attributes = instance.attributes;
-    entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
-    for (const Parameter& parameter : parameters_of(gradient, slices))
-      entry.arguments.push_back(parameter.argument);
-    add_tensor_maps(entry, instance.tensor_maps);
-    if (i == 0 && gradient.gates) gates_text = write_gates(source, places, i, gradient.block_gates);
-    if (groups_blocks(config))
-      write_group_tables(source, places, schedules[i], config);
-    else
-      write_tables(source, places, gradient, schedules[i], config.table, gates_text);
-    Declarations members =
-        declarations_of(gradient, target, config, instance, slices, counter_bytes, counter_bytes + sums);
-    if (transposes)
+/// What an entry has of a layout.
+struct LayoutFigures {
+  std::int32_t slices = 1;  ///< CTAs that share a run
+  std::int32_t workers = 0;
+  Workspace workspace = {};
+  std::int64_t bytes_before_gates = 0;
+};
+LayoutFigures figures_of(const Sddmm& gradient, const Target& target, const Config& config,
+                         const BlockRuns& schedule, std::int64_t counter_bytes) {
+  const std::int64_t runs = schedule.items();
+  const std::int32_t slices = batch_slices(gradient, target, config, runs);
+  const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
+  const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
+  const bool transposes = gradient.image_alignment != 0;
+  return {slices, schedule.workers() * slices,
+          transposes ? Workspace{counter_bytes, (sums + gates + 15) / 16 * 16,
+                                 TransposedImages(gradient).row_bytes()}
+                     : Workspace{counter_bytes, sums + gates},
+          counter_bytes + sums};
+}
+
+Instance instance_of(const Sddmm& gradient, const Target& target, const Config& config) {
+  Instance instance = family_of(gradient, config).instantiate(gradient, target, config);
+  instance.attributes.overlaps_previous = overlaps_launches(gradient, target);
+  return instance;
+}
+
+/// The part of an entry that is known without its layout. `slices` as in the Config of its kernel.
+Entry entry_of(const Sddmm& gradient, const RangedConfig& range, const Instance& instance, std::size_t index,
+               std::int32_t slices) {
+  Entry entry;
+  entry.up_to = range.up_to;
+  entry.passes = {fmt::format("sparsekiln_{}_{}", name(gradient.operation), index)};
+  const bool transposes = gradient.image_alignment != 0;
+  if (transposes)
+    entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
+  const std::string_view sums_after = sums_after_of(gradient, range.config, slices);
+  if (!sums_after.empty()) entry.passes.push_back(fmt::format("sparsekiln_{}_{}", sums_after, index));
+  entry.workers = 0;
+  entry.tile_n = 0;
+  entry.threads = instance.threads;
+  entry.dynamic_shared_bytes =
+      transposes ? shared_bytes_with_images(instance) : instance.dynamic_shared_bytes;
+  entry.attributes = instance.attributes;
+  entry.arguments = {Argument::pairs, Argument::y, Argument::n, Argument::x_stride, Argument::y_stride};
+  for (const Parameter& parameter : parameters_of(gradient, slices))
+    entry.arguments.push_back(parameter.argument);
+  add_tensor_maps(entry, instance.tensor_maps);
+  return entry;
+}
+
+/// Writes the kernels of a plan, one after the other.
+class KernelWriter {
+ public:
+  KernelWriter(const Sddmm& gradient, const Target& target, Source& source)
+      : gradient_(gradient), target_(target), source_(source) {}
+
+  void write_baked(const RangedConfig& range, const BlockRuns& schedule, std::int64_t counter_bytes) {
+    const Config& config = range.config;
+    const Instance instance = instance_of(gradient_, target_, config);
+    const LayoutFigures figures = figures_of(gradient_, target_, config, schedule, counter_bytes);
+    Entry entry = entry_of(gradient_, range, instance, index(), figures.slices);
+    entry.workers = figures.workers;
+    entry.workspace = figures.workspace;
+    write_tables(source_, places_, gradient_, schedule, config, gates());
+    write(config, instance, std::move(entry), figures);
+  }
+
+  /// What the entry lacks is filled in when a layout is attached.
+  void write_attached(const RangedConfig& range) {
+    const Instance instance = instance_of(gradient_, target_, range.config);
+    const LayoutFigures figures{.slices = most_slices(gradient_, range.config)};
+    Entry entry = entry_of(gradient_, range, instance, index(), figures.slices);
+    for (TensorMap& map : entry.tensor_maps) map.row_length = 0;  // features
+    entry.arguments.push_back(Argument::tables);
+    write_attached_table(source_, gates());
+    write(range.config, instance, std::move(entry), figures);
+  }
+
+  [[nodiscard]] std::int64_t constant_bytes() const { return places_.constant_bytes(); }
+
+ private:
+  [[nodiscard]] std::size_t index() const { return source_.entries.size(); }
+  /// The members of a table that say which gate a block has, the same for all entries.
+  std::string_view gates() {
+    if (gradient_.gates && gates_.empty())
+      gates_ = write_gates(source_, places_, index(), gradient_.block_gates);
+    return gates_;
+  }
+
+  void write(const Config& config, const Instance& instance, Entry entry, const LayoutFigures& figures) {
+    const bool takes_tables = config.table == TableForm::attached;
+    Declarations members = declarations_of(gradient_, target_, config, instance, figures.slices,
+                                           figures.workspace.counter_bytes, figures.bytes_before_gates);
+    members.flag("attached", takes_tables, "what follows from a layout is in the tables");
+    if (gradient_.image_alignment != 0)
       members.append(
-          transposition_declarations(TransposedImages(gradient), gradient.image_alignment, instance,
+          transposition_declarations(TransposedImages(gradient_), gradient_.image_alignment, instance,
                                      entry.workspace.counter_bytes + entry.workspace.bytes_per_tile, 0));
-    write_kernel(source.text, gradient,
-                 {.index = i,
+    write_kernel(source_.text, gradient_,
+                 {.index = index(),
                   .symbols = entry.passes,
-                  .function = family.function,
+                  .function = family_of(gradient_, config).function,
                   .threads = instance.threads,
                   .tensor_maps = instance.tensor_maps.size(),
                   .overlaps = instance.attributes.overlaps_previous,
-                  .slices = slices,
-                  .sums_after = sums_after,
+                  .slices = figures.slices,
+                  .takes_tables = takes_tables,
+                  .sums_after = sums_after_of(gradient_, config, figures.slices),
                   .members = members.text()});
-    source.entries.push_back(std::move(entry));
+    source_.entries.push_back(std::move(entry));
   }
-  if (places.constant_bytes() > kConstantTableLimit)
+
+  const Sddmm& gradient_;
+  const Target& target_;
+  Source& source_;
+  TablePlaces places_;
+  std::string gates_;
+};
+
+/// Writes everything that depends on the problem: what follows the templates.
+void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan,
+                   const std::vector<BlockRuns>& schedules, Source& source) {
+  const bool without_layout = attached(plan);
+  const std::int64_t counter_bytes = without_layout ? 0 : counter_bytes_of(gradient, target, plan, schedules);
+  KernelWriter writer(gradient, target, source);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (without_layout)
+      writer.write_attached(plan[i]);
+    else
+      writer.write_baked(plan[i], schedules[i], counter_bytes);
+  }
+  if (writer.constant_bytes() > kConstantTableLimit)
     refuse(
         fmt::format("the tables of {} entries take {} bytes, more than the {} of constant memory; "
                     "table=global would work",
-                    plan.size(), places.constant_bytes(), kConstantTableLimit));
+                    plan.size(), writer.constant_bytes(), kConstantTableLimit));
 }
 
 }  // namespace
@@ -419,9 +384,13 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
         "config '{}' of {}: packed=0 merge=1 split_saves=0 in_flight=all cluster=1 cluster_rows=1 "
         "operand_a=x would work",
         to_string(config), name(gradient.operation)));
-  if (config.table != TableForm::constant && config.table != TableForm::global)
-    refuse(fmt::format("table={} of {}: its layout is baked; table=constant or table=global would work",
-                       name(config.table), name(gradient.operation)));
+  if (config.table == TableForm::unrolled)
+    refuse(fmt::format("table=unrolled of {}: table=constant, global or attached would work",
+                       name(gradient.operation)));
+  if (config.table == TableForm::attached && config.variant == Variant::halo)
+    refuse("variant halo has gradients of the weight baked; another variant would work");
+  if (config.table == TableForm::attached && gradient.image_alignment != 0)
+    throw Error(ErrorKind::internal, "channels-first activations whose rows begin after unknown counters");
   if (config.split < 1) refuse("a config's split is 1 or more");
   static_cast<void>(family.instantiate(gradient, target, config));
   if (config.table == TableForm::constant && table_bound(gradient, config) > kConstantTableLimit)
@@ -431,17 +400,18 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
                     table_bound(gradient, config), kConstantTableLimit));
 }
 
-std::int64_t table_bound(const Sddmm& gradient, const Config& config) {
-  if (groups_blocks(config)) {
-    const GroupShape shape = group_shape(gradient, config);
-    const std::int64_t tiles = shape.place_bytes / std::min(shape.out_bytes, shape.in_bytes);
-    const std::int64_t pair_numbers = kPairNumbers + (has_taps(config) ? 1 : 0);
-    return 4 * (group_bound(gradient, config) * (kGroupNumbers + pair_numbers * config.rows / 2 + tiles + 1) +
-                2 + 4 * 4);
+void attach_runs(const Sddmm& gradient, const Plan& plan, const std::vector<BlockRuns>& schedules,
+                 Binary& binary) {
+  const std::int64_t counter_bytes = counter_bytes_of(gradient, binary.target, plan, schedules);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const Config& config = plan[i].config;
+    const LayoutFigures figures = figures_of(gradient, binary.target, config, schedules[i], counter_bytes);
+    Entry& entry = binary.entries[i];
+    entry.workers = figures.workers;
+    entry.workspace = figures.workspace;
+    entry.tensor_maps = instance_of(gradient, binary.target, config).tensor_maps;
+    entry.tables = image_of(gradient, schedules[i], config, figures.slices);
   }
-  const std::int64_t runs = run_bound(gradient, config.rows);
-  // A run has four numbers and at most a worker of its own, a block has its column.
-  return 4 * (5 * runs + 2 + gradient.layout.blocks() + 3);
 }
 
 Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,

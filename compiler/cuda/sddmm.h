@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/problem.h>
 #include <sparsekiln/target.h>
 
@@ -13,7 +13,7 @@
 namespace sparsekiln::cuda {
 
 /// As cuda::emit of products: the translation unit of a gradient of the weight. schedules[i] belongs to
-/// plan[i].
+/// plan[i]; for an attached plan there are none.
 [[nodiscard]] Source emit(const Sddmm& gradient, const Target& target, const Plan& plan,
                           const std::vector<BlockRuns>& schedules);
 
@@ -27,7 +27,8 @@ void validate(const Sddmm& gradient, const Target& target);
 /// The same, and unless `config` can compute it.
 void validate(const Sddmm& gradient, const Target& target, const Config& config);
 
-/// No schedule of this gradient has larger tables. From the layout's size alone.
-[[nodiscard]] std::int64_t table_bound(const Sddmm& gradient, const Config& config);
+/// Fills in what entries have of a layout: workers, workspace, tensor maps and tables.
+void attach_runs(const Sddmm& gradient, const Plan& plan, const std::vector<BlockRuns>& schedules,
+                 Binary& binary);
 
 }  // namespace sparsekiln::cuda

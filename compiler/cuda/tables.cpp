@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <span>
 
@@ -140,6 +141,21 @@ std::int64_t Tables::bytes() const {
     return static_cast<std::int64_t>(array.size() * sizeof(array[0]));
   };
   return of(worker_begin) + of(steps) + of(more_blocks) + of(item_ends) + of(rows) + of(splits) + of(parts);
+}
+
+TableImage image_of(std::initializer_list<std::span<const std::byte>> arrays, std::int32_t counters) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr std::size_t kUnit = TableImage::kAlignment;
+  TableImage image;
+  image.counters = counters;
+  auto offset = image.offsets.begin();
+  for (const std::span<const std::byte> array : arrays) {
+    *offset++ = static_cast<std::int64_t>(image.bytes.size());
+    image.bytes.insert(image.bytes.end(), array.begin(), array.end());
+    image.bytes.resize((image.bytes.size() + kUnit - 1) / kUnit * kUnit);
+  }
+  std::fill(offset, image.offsets.end(), static_cast<std::int64_t>(image.bytes.size()));
+  return image;
 }
 
 std::int64_t chunk_bound(const Spmm& problem, const Config& config, ChunkShape chunk, std::int64_t workers) {

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/problem.h>
 
 #include "compiler/schedule.h"
@@ -67,6 +71,12 @@ struct Tables {
 /// The same as the kernel of a product reads them: a row is a block row of y times the classes of a
 /// convolution plus the class, so that kernels divide by the number of classes, whatever the layout.
 [[nodiscard]] Tables make_tables(const Spmm& problem, const Schedule& schedule, ChunkShape chunk);
+
+/// The memory of an array.
+[[nodiscard]] auto bytes_of(const auto& array) { return std::as_bytes(std::span(array)); }
+/// Arrays one after the other, as they come with a launch.
+[[nodiscard]] TableImage image_of(std::initializer_list<std::span<const std::byte>> arrays,
+                                  std::int32_t counters);
 
 /// What the tables of one module may take of the 64 KB of `__constant__` memory.
 inline constexpr std::int64_t kConstantTableLimit = 64 * 1024 - 256;

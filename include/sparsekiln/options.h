@@ -37,9 +37,9 @@ enum class Tuning : std::uint8_t { recorded, now };
 /// share one compile, and Kernel::relayout takes another. On a GPU this costs a dependent load before the
 /// data; on the cpu the cost is hard to measure. The table form of a pinned `config` is replaced; the results
 /// have the bits of the kernel that is baked with the same config. `invalid_argument` for a mask of taps for
-/// each block, which belongs to one layout, and on CUDA targets for grad_weight, for channels-first images
-/// and for cut features, which the cpu takes: its code for layouts with partial edge blocks serves every
-/// number of features in them.
+/// each block, which belongs to one layout, and on CUDA targets for channels-first images and for cut
+/// features, which the cpu takes: its code for layouts with partial edge blocks serves every number of
+/// features in them.
 ///
 /// `tiered`: `compile` returns an attached kernel at once, makes the baked one on a thread of its own,
 /// and replaces the first by it for the launches that follow, see Kernel::tier. It has the same config except

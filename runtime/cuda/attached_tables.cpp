@@ -51,6 +51,7 @@ void AttachedTables::upload(const Binary& binary) {
     parameter.counters = image.counters;
     parameter.features = static_cast<std::int32_t>(binary.operands.out_features);
     parameter.columns = block_columns(binary.operands);
+    parameter.blocks = static_cast<std::int32_t>(binary.operands.blocks);
     arguments_.push_back(parameter);
     if (!image.bytes.empty()) stream.copy(at, image.bytes);
     at += image.bytes.size();

@@ -37,7 +37,7 @@ class AttachedTables {
     std::int32_t counters;
     std::int32_t features;  ///< of y, forward
     std::int32_t columns;   ///< of the product, of a linear layer
-    std::int32_t unused;
+    std::int32_t blocks;    ///< of the weight
   };
   static_assert(sizeof(Parameter) == 88 && alignof(Parameter) == 8, "as nvcc lays out AttachedTables");
 

@@ -316,8 +316,6 @@ class BadRequestTest(CommandTest):
         self.make("random", "--size", 4, "--density", 0.5)
         for operation in ("forward", "grad_weight"):
             for form in ([], ["--attached"], ["--config", "simt tile_n=32 tile_out=4 warps=4"]):
-                if operation == "grad_weight" and form == ["--attached"]:
-                    continue
                 request = ["compile", "L.npy", "--dtype", "f64", "--op", operation, "--target", "sm_90", *form]
                 self.assert_refused(_NO_SENSE, request, ["f64 on sm_90", "float64 runs only on the cpu target", "f32"])
 

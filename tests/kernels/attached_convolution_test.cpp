@@ -14,6 +14,7 @@
 
 #include "runtime/build_job.h"
 #include "runtime/test_launch.h"
+#include "tests/kernels/attached_check.h"
 #include "tests/kernels/suite.h"
 
 using namespace sparsekiln;
@@ -29,12 +30,7 @@ constexpr std::array kGeometries{
     "kernel=1x1 input=5x5",
 };
 
-/// Those that attached layouts have on this device.
-std::vector<Operation> operations() {
-  std::vector<Operation> all{Operation::forward, Operation::grad_input};
-  if (Suite::current().on_cpu()) all.push_back(Operation::grad_weight);
-  return all;
-}
+constexpr std::array kOperations{Operation::forward, Operation::grad_input, Operation::grad_weight};
 
 Options options_for(Operation operation, std::string_view geometry, Batch batch, Precision precision = {}) {
   Options options = Suite::current().options({16, 16}, batch, precision);
@@ -46,35 +42,6 @@ Options options_for(Operation operation, std::string_view geometry, Batch batch,
 
 /// More workers than small layouts have rows, so that some rows are split.
 std::string many_workers() { return Suite::current().target_with(Suite::current().on_cpu() ? 7 : 132); }
-
-/// What a launch is judged to be; `image` gets what it left.
-CheckResult judged(const Kernel& kernel, const Problem& problem, std::int64_t n, Inputs kind,
-                   std::vector<std::byte>* image = nullptr) {
-  const auto launch = make_test_launch(problem, {.n = n}, kind, 5);
-  const auto operands = launch->place(kernel, Suite::current().device());
-  operands->launch(kernel);
-  Suite::current().device()->synchronize();
-  return operands->judge(kernel.binary().plan, image);
-}
-
-/// What an attached kernel gets wrong, by the definition and by the kernel that is baked with its numbers.
-std::string failure_of(const Kernel& attached, const Layout& layout, Options options, std::int64_t n) {
-  const Problem problem = make_problem(layout, options);
-  if (const CheckResult exact = judged(attached, problem, n, Inputs::small_integers); !exact.ok)
-    return exact.first_failure;
-  std::vector<std::byte> image;
-  if (const CheckResult result = judged(attached, problem, n, Inputs::random, &image); !result.ok)
-    return result.first_failure;
-  options.specialization = Specialization::tiered;
-  const Kernel baked = compile(layout, options);
-  baked.wait();
-  std::vector<std::byte> of_baked;
-  (void)judged(baked, problem, n, Inputs::random, &of_baked);
-  if (baked.tier() != Tier::baked) return "no baked kernel";
-  if (image != of_baked) return "other bits than baked";
-  const bool same_workspace = baked.workspace_bytes(n) == attached.workspace_bytes(n);
-  return same_workspace || Suite::current().on_cpu() ? "" : "another workspace than baked";
-}
 
 std::string message_of(Kernel kernel, const Layout& layout) {
   try {
@@ -91,7 +58,7 @@ std::string message_of(Kernel kernel, const Layout& layout) {
 TEST_CASE(
     "an attached convolution takes another layout and the first one again, and its copies keep theirs") {
   const Layout first = patterns::random(3, 5, 0.4, 1);
-  for (const Operation operation : operations())
+  for (const Operation operation : kOperations)
     for (const char* const geometry : kGeometries) {
       CAPTURE(geometry);
       CAPTURE(name(operation));
@@ -102,9 +69,9 @@ TEST_CASE(
         CAPTURE(layout.blocks());
         moved.relayout(layout);
         CHECK(moved.binary().operands.blocks == make_problem(layout, options).weight_blocks(layout.blocks()));
-        CHECK(failure_of(moved, layout, options, 2) == "");
+        CHECK(attached_failure(moved, layout, options, 2) == "");
       }
-      CHECK(failure_of(kept, first, options, 2) == "");
+      CHECK(attached_failure(kept, first, options, 2) == "");
       CHECK(moved.binary() == kept.binary());
       CHECK(moved.key() == kept.key());
       CHECK(message_of(moved, patterns::random(5, 3, 0.4, 1)).find("the kernel's has 3 x 5") !=
@@ -116,7 +83,7 @@ TEST_CASE("an attached convolution serves any batch up to its bound, in every ty
   const Layout layout = patterns::random(2, 12, 0.7, 7);
   bool split = false;
   for (const Precision& precision : Suite::current().precisions())
-    for (const Operation operation : operations()) {
+    for (const Operation operation : kOperations) {
       Options options =
           options_for(operation, "kernel=3x3 stride=2 padding=1 input=6x5", Batch::up_to(9), precision);
       options.target = many_workers();
@@ -124,14 +91,14 @@ TEST_CASE("an attached convolution serves any batch up to its bound, in every ty
       split = split || kernel.workspace_counter_bytes() > 0;
       CAPTURE(precision.to_string());
       CAPTURE(name(operation));
-      for (const std::int64_t n : {9, 1}) CHECK(failure_of(kernel, layout, options, n) == "");
+      for (const std::int64_t n : {9, 1}) CHECK(attached_failure(kernel, layout, options, n) == "");
     }
   if (!Suite::current().on_cpu()) CHECK(split);  // otherwise no row is split, and this tests little
 }
 
 TEST_CASE(
     "layouts of a convolution, whatever their size, share one compile, and every second is only attached") {
-  for (const Operation operation : operations()) {
+  for (const Operation operation : kOperations) {
     Options options = options_for(operation, "kernel=3x3 stride=2 padding=1 dilation=2 input=9x9", 3);
     options.gates = true;
     options.cache_dir = Suite::current().scratch() / "one-compile";
@@ -159,14 +126,14 @@ TEST_CASE("an attached convolution with an edge bias knows the features of its l
       const Layout layout = patterns::random(rows, 3, 0.6, 5);
       CAPTURE(geometry);
       CAPTURE(rows);
-      CHECK(failure_of(compile(layout, options), layout, options, 2) == "");
+      CHECK(attached_failure(compile(layout, options), layout, options, 2) == "");
     }
   }
 }
 
 TEST_CASE("an attached convolution with partial edge blocks keeps its features with another layout") {
   if (!Suite::current().on_cpu()) return;  // CUDA targets refuse it
-  for (const Operation operation : operations())
+  for (const Operation operation : kOperations)
     for (const char* const geometry : kGeometries) {
       Options options = options_for(operation, geometry, 2);
       const bool transposed = options.convolution.transposed;
@@ -180,7 +147,7 @@ TEST_CASE("an attached convolution with partial edge blocks keeps its features w
       CAPTURE(name(operation));
       CHECK(kernel.binary().operands.in_features == options.in_features);
       CHECK(kernel.binary().operands.out_features == options.out_features);
-      CHECK(failure_of(kernel, second, options, 2) == "");
+      CHECK(attached_failure(kernel, second, options, 2) == "");
     }
 }
 

@@ -281,7 +281,6 @@ Drawn shrunk(Drawn failing) {
 bool may_be_refused(const Drawn& drawn) {
   const Options& o = drawn.options;
   if (Suite::current().on_cpu()) return false;
-  if (o.specialization == Specialization::attached && o.operation == Operation::grad_weight) return true;
   // It is multiplied block by block, and the block's 8 inputs of 16 bits do not fill the tensor core's k.
   const bool weights = o.epilogue.glu || (o.epilogue.lstm && o.operation == Operation::forward);
   return weights && o.dtype != DType::f32 && o.block.in == 8;

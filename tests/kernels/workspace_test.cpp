@@ -150,12 +150,10 @@ TEST_CASE("workspace_bytes is the maximum over all smaller batches, whatever the
     for (const std::int32_t side : {8, 32}) {
       Options options = split_options({side, side}, Batch::up_to(300));
       options.operation = operation;
-      const bool attached = operation != Operation::grad_weight || Suite::current().on_cpu();
-      options.specialization = attached ? Specialization::attached : Specialization::baked;
+      options.specialization = Specialization::attached;
       Kernel kernel = compile(patterns::random(3, 64, 0.6, 7), options);
       for (const double density : {0.9, 0.3, 0.01}) {
-        if (options.specialization == Specialization::attached)
-          kernel.relayout(patterns::random(3, 64, density, 7));
+        kernel.relayout(patterns::random(3, 64, density, 7));
         CAPTURE(name(operation));
         CAPTURE(side);
         CAPTURE(density);

@@ -217,11 +217,10 @@ def is_baked_later(layout: "sparsekiln.Layout", use: Use) -> bool:
 
 
 def _is_attached(layout: "sparsekiln.Layout", use: Use) -> bool:
-    # As options.h says, masks for each block, and CUDA kernels for the gradient of the weight or partial blocks, cannot be
-    # attached.
+    # As options.h says, masks for each block, and CUDA kernels for partial blocks, cannot be attached.
     inputs, outputs = _features_of(layout, use)
     whole = (use.in_features, use.out_features) == (inputs, outputs)
-    return (use.device.type == "cpu" or (whole and use.operation != "grad_weight")) and not use.masks_blocks
+    return (use.device.type == "cpu" or whole) and not use.masks_blocks
 
 
 def _features_of(layout: "sparsekiln.Layout", use: Use) -> tuple[int, int]:

@@ -76,8 +76,8 @@ TEST_CASE("numbers of a gradient by wgmma that do not go together are refused, w
   config.knobs[0] = 1;
   refused(config, "a knob");
   config.knobs[0] = 0;
-  config.table = TableForm::attached;
-  refused(config, "its layout is baked");
+  config.table = TableForm::unrolled;
+  refused(config, "table=constant, global or attached would work");
 }
 
 TEST_CASE("two warpgroups share the outputs of a run, or the inputs where there are 64 outputs") {
