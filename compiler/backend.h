@@ -59,6 +59,9 @@ struct Backend {
   /// Throws `invalid_argument` for problems that code for any layout does not compute; `asked` is what asks
   /// for such code. Null where it computes all.
   void (*check_any_layout)(const Problem&, const Target&, std::string_view asked) = nullptr;
+  /// Whether the code for layouts with partial edge blocks serves every number of features in them; otherwise
+  /// these numbers are part of it.
+  bool attached_cuts_anywhere = false;
   /// Whether attached code may be so much slower that a baked kernel takes its place later
   /// (Specialization::tiered). Others answer such a request with the baked one.
   bool tiered = false;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/backend.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
 #include "compiler/plan.h"
@@ -65,8 +66,11 @@ std::vector<std::pair<std::string, std::string>> stated_fields(const Computation
 cache::Identity identity_of(const Problem& problem, const Target& target, const Plan& plan) {
   const Layout& layout = problem.layout;
   const bool any = attached(plan);  // layout: it comes when the kernel is loaded
-  // For all layouts it matters which features are cut, not where: as those of a single block.
-  const auto cut_of = [&](std::int64_t cut, std::int32_t side) { return any && cut != 0 ? side - 1 : cut; };
+  // Code that is for all cuts is identified as if a single block were cut.
+  const bool any_cut = any && backend_of(target).attached_cuts_anywhere;
+  const auto cut_of = [&](std::int64_t cut, std::int32_t side) {
+    return any_cut && cut != 0 ? side - 1 : cut;
+  };
   cache::Identity identity;
   identity.add("what", "binary");
   for (const auto& [field, value] : stated_fields(problem, target, plan)) {

@@ -19,6 +19,7 @@
 #include "autotune/cuda/work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
+#include "autotune/quotient_up.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
 #include "compiler/cuda/emit.h"
@@ -116,13 +117,21 @@ Plan choose_by_price(const Problem& problem, const Target& target) {
 }
 
 /// The problem with a layout as any: what an attached kernel's config is priced for. Layers of convolutions
-/// have few blocks, and many positions.
+/// have few blocks, and many positions. Features that are cut are part of the code, and so are known.
 Problem of_any_layout(Problem problem) {
   constexpr double kDensity = 0.1;
   static const Layout of_linear = patterns::random(128, 128, kDensity, 1);
   static const Layout of_convolution = patterns::random(8, 8, kDensity, 1);
   problem.layout = problem.convolution.present() ? of_convolution : of_linear;
-  problem.cut_in_features = problem.cut_out_features = 0;
+  std::int64_t of_rows = problem.cut_out_features;
+  std::int64_t of_cols = problem.cut_in_features;
+  if (problem.convolution.transposed) std::swap(of_rows, of_cols);
+  if (of_rows == 0 && of_cols == 0) return problem;
+  const auto extent = [](std::int64_t cut, std::int32_t side, std::int32_t usual) {
+    return cut == 0 ? usual : static_cast<std::int32_t>(quotient_up(cut, side));
+  };
+  problem.layout = patterns::random(extent(of_rows, problem.block.out, problem.layout.rows()),
+                                    extent(of_cols, problem.block.in, problem.layout.cols()), kDensity, 1);
   return problem;
 }
 

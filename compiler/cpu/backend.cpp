@@ -56,6 +56,7 @@ constexpr Backend kBackend{
         },
     .attach_tables = [](const Problem& problem, const Plan&,
                         Binary& binary) { attach_tables(problem, binary); },
+    .attached_cuts_anywhere = true,
     .describe =
         [](const Binary& binary, const Entry& entry) {
           return fmt::format("{} × {} threads, {}, {} bytes of code", entry.workers, entry.threads,

@@ -48,15 +48,8 @@ Resources resources(const Binary& binary, const Entry& entry) {
   return all;
 }
 
-/// Code that serves every layout has whole blocks, and the workspace of channels-first images begins after
-/// counters that baked code knows.
+/// The workspace of channels-first images begins after counters that baked code knows.
 void check_any_layout(const Problem& problem, const Target& target, std::string_view asked) {
-  if (problem.cut_in_features != 0 || problem.cut_out_features != 0)
-    throw Error(
-        ErrorKind::invalid_argument,
-        fmt::format("{} x {} features with {}: code that serves every layout has whole blocks; without "
-                    "{} it would work",
-                    problem.out_features(), problem.in_features(), asked, asked));
   if (problem.channels_first())
     throw Error(ErrorKind::invalid_argument,
                 fmt::format("channels-first images with {} on {}: its kernels transpose them for one layout; "

@@ -170,8 +170,9 @@ TableImage image_of(const Sddmm& gradient, const BlockRuns& schedule, const Conf
     pairs.insert(pairs.end(), numbers, numbers + kPairNumbers);
     pairs.push_back(tables.taps[pair]);
   }
-  return image_of({bytes_of(schedule.worker_begin), bytes_of(tables.groups), bytes_of(tables.tiles), bytes_of(pairs)},
-                  slices);
+  return image_of(
+      {bytes_of(schedule.worker_begin), bytes_of(tables.groups), bytes_of(tables.tiles), bytes_of(pairs)},
+      slices);
 }
 
 std::int64_t table_bound(const Sddmm& gradient, const Config& config) {

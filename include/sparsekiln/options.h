@@ -37,16 +37,16 @@ enum class Tuning : std::uint8_t { recorded, now };
 /// share one compile, and Kernel::relayout takes another. On a GPU this costs a dependent load before the
 /// data; on the cpu the cost is hard to measure. The table form of a pinned `config` is replaced; the results
 /// have the bits of the kernel that is baked with the same config. `invalid_argument` for a mask of taps for
-/// each block, which belongs to one layout, and on CUDA targets for channels-first images and for cut
-/// features, which the cpu takes: its code for layouts with partial edge blocks serves every number of
-/// features in them.
+/// each block, which belongs to one layout, and on CUDA targets for channels-first images, which the cpu
+/// takes. The cpu's code for layouts with partial edge blocks serves every number of features in them; on
+/// CUDA targets these numbers are part of the code, which layouts with the same features share.
 ///
 /// `tiered`: `compile` returns an attached kernel at once, makes the baked one on a thread of its own,
 /// and replaces the first by it for the launches that follow, see Kernel::tier. It has the same config except
 /// for the form of its tables, so its results have the same bits, and workspace_bytes and workspaces stay
 /// valid. Where the baked one is in the store, or the target is the cpu, it is returned at once. `build`
-/// makes the baked one. Not together with Require::prebuilt. On CUDA targets `invalid_argument` for what
-/// `attached` does not take there.
+/// makes the baked one. Not together with Require::prebuilt. `invalid_argument` for what `attached` does not
+/// take.
 enum class Specialization : std::uint8_t { baked, attached, tiered };
 [[nodiscard]] std::string_view name(Specialization specialization);
 /// Throws `invalid_argument` for anything but these three names.

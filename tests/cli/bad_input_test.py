@@ -319,13 +319,6 @@ class BadRequestTest(CommandTest):
                 request = ["compile", "L.npy", "--dtype", "f64", "--op", operation, "--target", "sm_90", *form]
                 self.assert_refused(_NO_SENSE, request, ["f64 on sm_90", "float64 runs only on the cpu target", "f32"])
 
-    def test_code_that_serves_every_layout_is_refused_cut_features_however_it_is_asked_for(self):
-        self.make("random", "--size", 4, "--density", 0.5)
-        request = ["compile", "L.npy", "--batch", 32, "--in-features", 126, "--target", "sm_90"]
-        pinned = "simt tile_n=32 tile_out=4 warps=4 table=attached"
-        for asked, word in ((["--attached"], "attached"), (["--tiered"], "tiered"), (["--config", pinned], "table=")):
-            self.assert_refused(_NO_SENSE, request + asked, [f"with {word}", "whole blocks"])
-
     def test_a_request_without_sense_says_what_would_work(self):
         self.make("random", "--size", 4, "--density", 0.5)
         for arguments, needles in _SENSELESS_REQUESTS:

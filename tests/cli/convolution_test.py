@@ -288,8 +288,6 @@ class RefusalTest(ConvolutionTest):
         for asked in (("--attached",), ("--tiered",), ("--config", "simt tile_n=32 tile_out=4 warps=4 table=attached")):
             with self.subTest(asked=asked):
                 self.assert_refused(2, ["compile", "four.npy", "--target", "sm_90", *masked, *asked], needles)
-        request = ("compile", "four.npy", "--conv", "kernel=3 input=9", "--attached", "--target", "sm_90")
-        self.assert_refused(2, [*request, "--in-features", 63, "--alignment", 4], ["64 x 63 features", "whole blocks"])
 
     def test_every_command_refuses_a_geometry_that_is_none(self):
         for command in ("compile", "run", "verify", "tune"):

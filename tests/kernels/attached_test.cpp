@@ -10,6 +10,7 @@
 #include <sparsekiln/patterns.h>
 
 #include "runtime/cuda/stream.h"
+#include "tests/kernels/attached_check.h"
 #include "tests/kernels/layouts.h"
 #include "tests/kernels/suite.h"
 
@@ -245,6 +246,30 @@ TEST_CASE("a workspace that the caller gives serves many launches of an attached
       CHECK_MESSAGE(check_result.ok, check_result.first_failure);
     }
   }
+}
+
+TEST_CASE("attached kernels with partial edge blocks are shared by layouts of the same features") {
+  const std::vector<Precision> precisions = Suite::current().precisions();
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+    for (const Precision& precision : {precisions[0], precisions[1]}) {
+      CAPTURE(name(operation));
+      CAPTURE(precision.to_string());
+      Options options = attached_options({16, 32}, 37, precision);
+      options.cache_dir = Suite::current().scratch() / "cut";
+      options.operation = operation;
+      options.in_features = 5 * 32 - 3;
+      options.out_features = 7 * 16 - 9;
+      options.alignment = static_cast<std::int32_t>(size_of(precision.dtype));
+      int compiled = 0;
+      for (const double density : {0.4, 0.1, 1.0}) {
+        CAPTURE(density);
+        const Layout layout = patterns::random(7, 5, density, 3);
+        const Kernel kernel = compile(layout, options);
+        compiled += kernel.from() == From::compiled;
+        CHECK(attached_failure(kernel, layout, options, 37) == "");
+      }
+      CHECK(compiled == 1);
+    }
 }
 
 TEST_CASE("the layers of a pruned model, of seven shapes, share one compile for each kind of layer") {

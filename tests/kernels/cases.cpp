@@ -208,9 +208,6 @@ class Fit {
     if (gradient && (row[kOperation] == 0 || merges || !is_of_gradients(epilogue, derivative))) return false;
     if (derivative && row[kPanels] > 0) return false;
     if (epilogue.layer_norm && !normalises(row, epilogue, loads)) return false;
-    if (loads.cut() && row[kTable] != kUnset &&
-        space_.tables[static_cast<std::size_t>(row[kTable])] == TableForm::attached)
-      return false;
     if (work(row) > most_work_) return false;
     std::size_t index = 0;
     for (const Axis axis : kLookedAt) {

@@ -29,8 +29,6 @@ struct Loads {
   std::int32_t alignment = 16;  ///< 0: the least that the types allow
   bool gates = false;
   Activation derivative = Activation::none;
-
-  [[nodiscard]] bool cut() const { return cut_in != 0 || cut_out != 0; }
 };
 
 /// The values of every axis for one kernel family. The case list is this data; `validate` excludes

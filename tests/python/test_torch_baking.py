@@ -156,7 +156,7 @@ def test_a_young_layout_is_not_baked(device, monkeypatch):
 
 
 def test_a_linear_layer_takes_the_baked_kernel_at_its_next_call(monkeypatch):
-    monkeypatch.setattr(kernels, "is_baked_later", lambda layout, use: True)
+    monkeypatch.setattr(kernels, "is_baked_later", lambda use: True)
     layer = BlockSparseLinear(32, 32, sk.patterns.random(2, 2, 0.5, seed=78), 16)
     x = torch.randn(3, 32)
     with torch.no_grad():

@@ -113,7 +113,7 @@ class LayoutKernels:
 
     def _bake(self, key: tuple[Use, int]) -> None:
         with self._lock:
-            if key in self._asked_to_bake or key not in self._kernels or not is_baked_later(self.layout, key[0]):
+            if key in self._asked_to_bake or key not in self._kernels or not is_baked_later(key[0]):
                 return
             self._asked_to_bake.add(key)
         me = weakref.ref(self)  # what no layer uses any more need not be compiled
@@ -211,16 +211,13 @@ def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -
         there.take_baked(key, kernel if baking.is_on() else None)
 
 
-def is_baked_later(layout: "sparsekiln.Layout", use: Use) -> bool:
+def is_baked_later(use: Use) -> bool:
     """Whether a kernel's layout comes as tables at first, and code with it would be faster. On the cpu it is data in either form."""
-    return use.device.type != "cpu" and _is_attached(layout, use)
+    return use.device.type != "cpu" and _is_attached(use)
 
 
-def _is_attached(layout: "sparsekiln.Layout", use: Use) -> bool:
-    # As options.h says, masks for each block, and CUDA kernels for partial blocks, cannot be attached.
-    inputs, outputs = _features_of(layout, use)
-    whole = (use.in_features, use.out_features) == (inputs, outputs)
-    return (use.device.type == "cpu" or whole) and not use.masks_blocks
+def _is_attached(use: Use) -> bool:
+    return not use.masks_blocks  # which belong to the blocks of one layout
 
 
 def _features_of(layout: "sparsekiln.Layout", use: Use) -> tuple[int, int]:
@@ -238,7 +235,7 @@ def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int, baked: boo
         epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
         in_features=0 if use.in_features == inputs else use.in_features,  # 0: no block is partial
         out_features=0 if use.out_features == outputs else use.out_features,
-        alignment=use.alignment, attached=not baked and _is_attached(layout, use), convolution=use.convolution, order=use.order,
+        alignment=use.alignment, attached=not baked and _is_attached(use), convolution=use.convolution, order=use.order,
         overlap_launches=use.overlap,
     )  # fmt: skip
 
