@@ -302,10 +302,23 @@ TEST_CASE("the cpu's plan for the gradient of the weight has a range for each co
   CHECK(plan[1].config.stages == 2);
 }
 
-TEST_CASE("the gradient of the weight bakes its layout on CUDA targets") {
-  Problem problem = problem_of(patterns::random(3, 4, 0.5, 1), {32, 32}, 8);
-  problem.operation = Operation::grad_weight;
-  CHECK_THROWS_AS((void)choose_attached_plan(problem, Target::parse("h100")), Error);
+TEST_CASE("an attached gradient of the weight has one config for all layouts, which the compiler takes") {
+  const Target target = Target::parse("h100");
+  for (const BlockShape block : {BlockShape{8, 16}, {32, 32}, {64, 64}, {128, 128}})
+    for (const std::int64_t n : {8, 8192}) {
+      CAPTURE(to_string(block));
+      CAPTURE(n);
+      Problem problem = problem_of(patterns::random(3, 4, 0.5, 1), block, n);
+      problem.operation = Operation::grad_weight;
+      problem.dtype = problem.out_dtype = DType::f16;
+      const Plan plan = choose_attached_plan(problem, target);
+      REQUIRE(plan.size() == 1);
+      CHECK(plan[0].config.table == TableForm::attached);
+      CHECK(plan[0].config.split >= 1);
+      CHECK(ConfigCheck(problem, target).refusal(plan[0].config).empty());
+      problem.layout = patterns::random(40, 30, 0.1, 2);
+      CHECK(choose_attached_plan(problem, target) == plan);
+    }
 }
 
 }  // namespace
