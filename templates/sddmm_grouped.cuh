@@ -213,9 +213,8 @@ class GroupedTile {
       const int other = tiles >> 16 & 255;
       a[p] = word(ring.tile(tiles & 255));
       b[p] = word(ring.tile(one), (other - one) * Ring::kBytesTile);
-#pragma unroll
-      for (int v = 0; v < kSums; ++v) sums[p][v] = 0;
     }
+    clear_sums(sums);
   }
   /// Makes the descriptors of a place.
   __device__ __forceinline__ void point_at(int place) {
@@ -237,12 +236,7 @@ class GroupedTile {
     ptx::commit_products();
   }
   /// An optimization barrier: nothing reads sums earlier, or writes them later.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int p = 0; p < kPairs; ++p)
-#pragma unroll
-      for (int v = 0; v < kSums; ++v) ptx::pin(sums[p][v]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Adds the sums of all slices, in the CTA that arrives last, and returns true there.
   __device__ __forceinline__ bool combine(const Sliced& sliced, int slices) {
     const int place = static_cast<int>(threadIdx.x) * 4;
@@ -302,10 +296,6 @@ class GroupedTile {
     add_old(place, values, epilogue);
     Config::Output::write(place, values);
   }
-  /// A thread's first row of a product.
-  __device__ static __forceinline__ int first_row() {
-    return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-  }
   /// Writes the pieces of a pair. Where they share dy, rows of a product are outputs, else inputs (kTurned).
   template <bool kTurned>
   __device__ static __forceinline__ void store_pieces(const PiecePair& pair, const float (&sums)[kSums],
@@ -314,8 +304,8 @@ class GroupedTile {
     const int turn = lane / 4 % kInterleave;  // turned: which of kInterleave lanes, whose rows are neighbours
     const int out = turn / 2 * 8 + lane % 4 * 2 + turn % 2;
     const int within =
-        kTurned ? out * Config::block_in + first_row() - turn
-                : first_row() * Config::block_in + fragment_column<kInterleave, kExchanges>(lane, 0);
+        kTurned ? out * Config::block_in + fragment_row(lane) - turn
+                : fragment_row(lane) * Config::block_in + fragment_column<kInterleave, kExchanges>(lane, 0);
     enum : int {
       kOfRow = kTurned ? 1 : Config::block_in,  ///< of a product, elements of dw
       kOfColumn = kTurned ? Config::block_in : 1,

@@ -191,9 +191,8 @@ class HaloPairs {
       const unsigned other = place_of_piece(ring, pair.tiles >> 16 & 255, of_dy, pair.taps >> 16);
       x[p] = word<Box::kPitch>(one, static_cast<int>(other - one));
       dy[p] = word<8 * Box::kLineBytes>(ring.tile(pair.tiles & 255, of_dy), kAheadDy);
-#pragma unroll
-      for (int v = 0; v < kSums; ++v) sums[p][v] = 0;
     }
+    clear_sums(sums);
   }
   /// Queues the products of a tile, whose place in the ring is so much further, as a group.
   __device__ __forceinline__ void multiply(unsigned ahead) {
@@ -210,12 +209,7 @@ class HaloPairs {
     ptx::commit_products();
   }
   /// An optimization barrier: nothing reads sums earlier, or writes them later.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int p = 0; p < kPairs; ++p)
-#pragma unroll
-      for (int v = 0; v < kSums; ++v) ptx::pin(sums[p][v]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Calls use(element, values) for each four neighbouring values of the pieces that there are: where the
   /// first one is in dw.
   template <class Use>

@@ -183,15 +183,11 @@ struct SddmmWgmmaTile {
   }
 
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sums[v] = 0;
+    clear_sums(sums);
     pin();
   }
   /// An optimization barrier: nothing reads sums earlier, or writes them later.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
 
   /// Queues the products of a chunk as a group.
   __device__ __forceinline__ void multiply(const Descriptors& dy, const Descriptors& x) {
@@ -206,7 +202,7 @@ struct SddmmWgmmaTile {
   __device__ __forceinline__ void store(const BlockRun& run, typename Config::Output::Element* dw,
                                         const SddmmEpilogue<Config>& epilogue) {
     enum : int { kOfBlock = Config::block_out * Config::block_in };
-    const int row = first_box() * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+    const int row = first_box() * Ring::kBoxFeatures + fragment_row(lane);
     const int first_block = first_column() / Config::block_in;
     auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
                      row * Config::block_in + first_column() % Config::block_in +

@@ -47,8 +47,7 @@ struct HaloSums {
   float sums[kSums];
 
   __device__ __forceinline__ explicit HaloSums(const HaloPlace<Config>& of) : place(of) {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sums[v] = 0;
+    clear_sums(sums);
   }
   /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::interleave). Columns of W stay as they
   /// are, but lanes exchange halves.
@@ -58,10 +57,7 @@ struct HaloSums {
   }
   __device__ __forceinline__ float& at(int, int j, int i) { return sums[j * kOut + i]; }
   __device__ __forceinline__ float at(int, int j, int i) const { return sums[j * kOut + i]; }
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Distributes sums as `out_of` and `n_of` say. Until then a thread has neighbouring positions of an
   /// output.
   __device__ __forceinline__ void gather() {

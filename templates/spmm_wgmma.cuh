@@ -100,9 +100,7 @@ struct WgmmaTile {
     return const_cast<WgmmaTile*>(this)->at(r, j, i);
   }
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
-      sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums] = 0;
+    clear_sums(sums);
     pin();
   }
   /// Distributes sums as `out_of` says: of two tiles of eight outputs, a lane gets four neighbours of one.
@@ -117,11 +115,7 @@ struct WgmmaTile {
       }
     }
   }
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
-      ptx::pin(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
 
   using Descriptors = ChunkDescriptors<Config, kSteps, kSubtiles>;
 
@@ -137,8 +131,7 @@ struct WgmmaTile {
   }
   /// Adds the products of a chunk, which are complete, to sums.
   __device__ __forceinline__ void promote(int row) {
-#pragma unroll
-    for (int v = 0; v < kSubtiles * kSums; ++v) ptx::pin(products[v / kSums][v % kSums]);
+    ptx::pin(products);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       if (kRows == 1 || r == row) {

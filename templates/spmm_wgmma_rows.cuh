@@ -243,16 +243,12 @@ struct RowTile {
   }
 
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sum(v) = 0;
+    clear_sums(sums);
     pin();
   }
   /// An optimization barrier: sums are cleared before the products that follow are begun, and read after
   /// them.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sum(v));
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Distributes sums as `out_of` says: of two rows of W, a lane gets both of one half.
   __device__ __forceinline__ void gather() {
 #pragma unroll

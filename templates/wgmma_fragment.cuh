@@ -6,6 +6,19 @@
 
 namespace sparsekiln {
 
+/// Sets sums to 0, or an array of them.
+__device__ __forceinline__ void clear_sums(float& sum) { sum = 0; }
+__device__ __forceinline__ void clear_sums(int& sum) { sum = 0; }
+template <class Sums, int kCount>
+__device__ __forceinline__ void clear_sums(Sums (&sums)[kCount]) {
+#pragma unroll
+  for (int v = 0; v < kCount; ++v) clear_sums(sums[v]);
+}
+
+/// The first of a thread's two rows among the 64 of its warpgroup.
+__device__ __forceinline__ int fragment_row(int lane) {
+  return static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+}
 /// A thread's sums of 64 rows are of two rows, eight apart, in turn (PTX ISA, "Register Fragments and Shared
 /// Memory Matrix Layouts": D of m64nNk16). Where value `i` of one of them is among the sums.
 __device__ __forceinline__ constexpr int fragment_value(int half, int i) {
