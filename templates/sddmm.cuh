@@ -88,6 +88,33 @@ struct SharedAccumulators {
   }
 };
 
+/// Writes alpha · values + beta · dw, of neighbouring elements.
+template <class Config, int kRun>
+__device__ __forceinline__ void write_scaled(typename Config::Output::Element* dw, float (&values)[kRun],
+                                             const SddmmEpilogue<Config>& epilogue) {
+  if constexpr (Config::scales) {
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
+  }
+  add_old(dw, values, epilogue);
+  Config::Output::write(dw, values);
+}
+
+/// Writes the gradient of the bias of an output.
+template <class Config>
+__device__ __forceinline__ void write_bias(int output, float sum, const SddmmEpilogue<Config>& epilogue) {
+  float* const place = epilogue.dbias + output;
+  *place = scaled_sum(epilogue, sum, place);
+}
+
+/// Where the launch may begin before the one before it has ended: waits for that.
+template <class Config>
+__device__ __forceinline__ void wait_for_earlier_launches() {
+  if constexpr (!Config::overlaps) return;
+  ptx::wait_for_earlier_launches();
+  ptx::let_next_launch_begin();
+}
+
 /// How much of a block exists, where the last block row or block column is partial.
 template <class Config>
 struct BlockExtent {
@@ -186,10 +213,7 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
 template <class Config>
 __device__ __forceinline__ void sum_gates_of_taps(const void*, int, const SddmmEpilogue<Config>& epilogue,
                                                   typename Config::Table table) {
-  if constexpr (Config::overlaps) {
-    ptx::wait_for_earlier_launches();
-    ptx::let_next_launch_begin();
-  }
+  wait_for_earlier_launches<Config>();
   const int threads = static_cast<int>(gridDim.x) * Config::threads;
 #pragma unroll 1
   for (int gate = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
