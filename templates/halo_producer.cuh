@@ -151,13 +151,13 @@ class HaloWeights {
           if (stage > first_stage && holds != stage - 1) skip(stage - 1);
           // NOTES: nothing tells a phase from the one two before it. So each stage is waited for, also those
           // that the ring does not read: its steps are not ahead of the round of x that they need.
-          rings.wait_for_empty_x(stage);
+          ptx::wait_for_phase(rings.empty_x(stage % Rings::kPlacesX), (stage / Rings::kPlacesX & 1) ^ 1);
         }
         if ((own >> lane & 1) != 0) {
           const int at = number + (asks ? 1 : 0);
           const unsigned full = begin_step(step, at);
           ptx::arrive_and_expect(full, Rings::kBytesW);
-          copy_blocks(steps, rings.w(ring, at % Rings::kPlacesW), map, full);
+          copy_blocks(steps, rings.w(Rings::number_of(ring, at % Rings::kPlacesW)), map, full);
         }
       }
       __syncwarp();
@@ -245,8 +245,7 @@ class HaloImages {
                                        const TensorMap& map) const {
     const int to = stages % Rings::kPlacesX;
     const unsigned full = rings.full_x(to);
-    rings.wait_for_empty_x(stages);
-    ptx::arrive_and_expect(full, Rings::kBoxes * Rings::Box::kCopied);
+    rings.barriers.expect(to, stages / Rings::kPlacesX & 1, Rings::kBoxes * Rings::Box::kCopied);
     const int feature = column / Lattice<Config>::kTaps * Config::block_in;
 #pragma unroll
     for (int box = 0; box < Rings::kBoxes; ++box)

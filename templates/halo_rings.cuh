@@ -132,21 +132,25 @@ struct HaloStep {
   __device__ __forceinline__ bool ends() const { return (bits >> 23 & 1) != 0; }
 };
 
-/// The rings of a CTA.
+/// What each place of a ring has, and who reads it.
 template <class Config>
-struct HaloRings {
+struct HaloLayout {
   using Box = HaloBox<Config>;
   enum : int {
     kLineBytes = Box::kLineBytes,
     kLine = Box::kLine,
-    kBoxes = Config::block_in / kLine,  ///< of a stage of x
-    kPlaceBytesX = kBoxes * Box::kBytes,
-    kPlacesX = Config::stages,
+    kBoxes = Config::block_in / kLine,       ///< of a stage of x
     kRings = Config::rows,                   ///< of W
     kSharers = Warpgroups::kCount / kRings,  ///< warpgroups that read one
     kOutputs = Config::block_out * Config::merge,
+    kPlacesX = Config::stages,
     kPlacesW = Config::stages_w,
+    kBytesX = kBoxes * Box::kBytes,
     kBytesW = kOutputs * kBoxes * kLineBytes,
+    kReadersX = Warpgroups::kWarps,
+    kReadersW = 4 * kSharers,
+    kCtasX = 1,
+    kCtasW = 1,
     /// From a line of a block's k to the next line of the same outputs; where blocks are read by columns,
     /// half a line of k's.
     kBoxBytesW = Config::by_columns ? kLine * kLineBytes : kOutputs * kLineBytes,
@@ -156,50 +160,28 @@ struct HaloRings {
   };
   static_assert(kOutputs == 64 * kSharers, "a warpgroup has 64 outputs");
   static_assert(Box::kBytes <= HaloStep::kDisplacements, "a step has room for a displacement");
-  using PlaceX = RingPlace<kPlacesX>;
-  using PlaceW = RingPlace<kPlacesW>;
-
-  const unsigned stages;  ///< of x, then of each ring of W
-  const RingBarriers<kPlacesX + kRings * kPlacesW + 1> barriers;
-
-  __device__ __forceinline__ HaloRings() : stages(swizzled_shared()) {}
 
   /// The ring of W that the calling warpgroup reads, and which 64 of its outputs.
   __device__ static __forceinline__ int own_ring() { return kRings == 1 ? 0 : Warpgroups::own(); }
   __device__ static __forceinline__ int own_half() { return kRings == 1 ? Warpgroups::own() : 0; }
-
-  __device__ __forceinline__ unsigned x(int place) const { return stages + place * kPlaceBytesX; }
-  __device__ __forceinline__ unsigned w(int ring, int place) const {
-    return stages + kPlacesX * kPlaceBytesX + (ring * kPlacesW + place) * kBytesW;
-  }
-  __device__ __forceinline__ unsigned* step(int ring, int place) const {
-    return step_memory() + ring * kPlacesW + place;
-  }
-  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
-  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
-  /// Waits until the stage of x of this number may be filled.
-  __device__ __forceinline__ void wait_for_empty_x(int stage) const {
-    ptx::wait_for_phase(empty_x(stage % kPlacesX), (stage / kPlacesX & 1) ^ 1);
+};
+/// The rings of a CTA. The word of a place of W is HaloStep::bits. NOTES: a barrier's address begins with
+/// that of its ring, which stays the same: from the number of a place, it would be computed again for each
+/// step.
+template <class Config>
+struct HaloRings : OperandRings<HaloLayout<Config>, 1> {
+  /// A barrier that nothing waits for: where a warp says that it has read nothing.
+  __device__ __forceinline__ unsigned unused() const {
+    return this->barriers.full(HaloRings::kPlacesX + HaloRings::kNumbersW);
   }
   __device__ __forceinline__ unsigned full_w(int ring, int place) const {
-    return barriers.full(kPlacesX + ring * kPlacesW + place);
+    return this->barriers.full(HaloRings::kPlacesX + ring * HaloRings::kPlacesW + place);
   }
   __device__ __forceinline__ unsigned empty_w(int ring, int place) const {
-    return barriers.empty(kPlacesX + ring * kPlacesW + place);
+    return this->barriers.empty(HaloRings::kPlacesX + ring * HaloRings::kPlacesW + place);
   }
-
-  /// A barrier that nothing waits for: where a warp says that it has read nothing.
-  __device__ __forceinline__ unsigned unused() const { return barriers.full(kPlacesX + kRings * kPlacesW); }
-
-  /// By one thread, before a barrier of the CTA.
-  __device__ __forceinline__ void make_barriers() const {
-    barriers.make([](int place) { return place < kPlacesX ? int{Warpgroups::kWarps} : 4 * kSharers; });
-  }
-
- private:
-  __device__ static __forceinline__ unsigned* step_memory() {
-    __shared__ unsigned memory[kRings * kPlacesW];
-    return memory;
+  __device__ __forceinline__ unsigned* step(int ring, int place) const {
+    return &this->word(0) + ring * HaloRings::kPlacesW + place;
   }
 };
 

@@ -22,6 +22,11 @@ __device__ __forceinline__ void wait_products() {
 /// An optimization barrier: nothing reads the value earlier, or writes it later.
 __device__ __forceinline__ void pin(float& value) { asm volatile("" : "+f"(value)); }
 __device__ __forceinline__ void pin(int& value) { asm volatile("" : "+r"(value)); }
+template <class Value, int kCount>
+__device__ __forceinline__ void pin(Value (&values)[kCount]) {
+#pragma unroll
+  for (int v = 0; v < kCount; ++v) pin(values[v]);
+}
 
 /// Moves registers from a warpgroup that needs few to those that need many: each takes part of what the CTA
 /// was launched with. Every warp of the warpgroup calls this, and waits until there are as many.

@@ -45,6 +45,37 @@ concept AccumulatingTile = requires(T& tile) {
   tile.gathered();  // a FinishedTile
 };
 
+/// What OperandRings have of each operand.
+template <class T>
+concept LayoutOfRings = requires {
+  T::kRings;                    // of W
+  T::kPlacesX + T::kPlacesW;    // of a ring
+  T::kBytesX + T::kBytesW;      // of a place
+  T::kReadersX + T::kReadersW;  // arrivals that empty a place
+  T::kCtasX + T::kCtasW;        // that share a place
+};
+
+/// The sums of a warpgroup to which wgmma adds the products of chunks. The wait for a chunk is repeated where
+/// kWaits is 2.
+template <class T>
+concept ChunkSums = requires(T& sums, int place) {
+  T::kWaits;
+  sums.point_at(place);  // the next chunk is in this place of the ring
+  sums.multiply();       // queues its products as a group
+  sums.pin();            // an optimization barrier: nothing reads sums earlier, or writes them later
+};
+
+/// What a CTA does with groups of pieces (piece_groups.cuh). It may load() a group, store() its Sums, and
+/// store_bias() of sums of dy, too.
+template <class T>
+concept PieceWork = requires(const T& work) {
+  typename T::Ring;
+  typename T::Sums;    // ChunkSums of Sums::kPairs pairs of pieces
+  T::kOtherRegisters;  // of a thread of the warpgroup that does not multiply
+  T::only_sums_dy;     // whether a group has no pairs
+  work.chunks();       // of a group
+};
+
 /// Where an item's outputs are.
 template <class T>
 concept PlaceOfItem = requires(const T& place, int i) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include "ptx_cluster.cuh"
 #include "ptx_mbarrier.cuh"
 #include "ptx_tma.cuh"
 #include "ptx_wgmma.cuh"
+#include "requirements.cuh"
 
 // A ring of stages in shared memory, and the warpgroups on its two sides: one warp has the copy engine of
 // sm_90 fill stages ahead, and two warpgroups, or three, multiply what is in them. Each place of a ring has
@@ -51,6 +53,11 @@ class RingBarriers {
     }
     ptx::publish_barriers();
   }
+  /// By one thread: waits until a place may be filled, and says how many bytes will arrive.
+  __device__ __forceinline__ void expect(int place, unsigned parity, int bytes) const {
+    ptx::wait_for_phase(empty(place), parity ^ 1);
+    ptx::arrive_and_expect(full(place), bytes);
+  }
 
  private:
   __device__ static __forceinline__ unsigned memory() {
@@ -61,11 +68,83 @@ class RingBarriers {
   const unsigned first;
 };
 
+/// One lane says that its warp has read what a barrier is of; where CTAs of a cluster bring a share of it
+/// each, as many lanes.
+template <int kCtas = 1>
+__device__ __forceinline__ void release(unsigned barrier) {
+  if (threadIdx.x % 32 >= kCtas) return;
+  if constexpr (kCtas == 1)
+    ptx::arrive(barrier);
+  else
+    ptx::arrive_in_cluster(barrier);
+}
+
+/// What queued products read: it is given back once they are complete. kReadsByLanes: lanes read it, too.
+template <bool kReadsByLanes>
+struct PlaceInUse {
+  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+  unsigned barrier = kNothing;       ///< that says when it is empty
+
+  __device__ __forceinline__ void give_back() const {
+    if (barrier == kNothing) return;
+    if constexpr (kReadsByLanes) __syncwarp();
+    release(barrier);
+  }
+};
+
 /// The dynamic shared memory, aligned to a swizzled unit of 1024 bytes.
 __device__ __forceinline__ unsigned swizzled_shared() {
   extern __shared__ __align__(1024) unsigned char swizzled_shared_memory[];
   return static_cast<unsigned>(__cvta_generic_to_shared(swizzled_shared_memory));
 }
+
+/// Two rings, of x and of W, or of W several: one place after the other in shared memory, first those of x,
+/// then those of each ring of W. A place of W has a word that says what it is of, written before it is full.
+/// kMoreBarriers come after those of places.
+template <LayoutOfRings Layout, int kMoreBarriers = 0>
+struct OperandRings : Layout {
+  enum : int {
+    kPlacesX = Layout::kPlacesX,
+    kNumbersW = Layout::kRings * Layout::kPlacesW,  ///< places of W
+    kCtas = Layout::kCtasX * Layout::kCtasW,        ///< that share places
+  };
+  using PlaceX = RingPlace<kPlacesX>;
+  using PlaceW = RingPlace<Layout::kPlacesW>;
+
+  const unsigned tiles = swizzled_shared();
+  const RingBarriers<kPlacesX + kNumbersW + kMoreBarriers> barriers;
+
+  /// The number of a place of W.
+  __device__ static __forceinline__ int number_of(int ring, int place) {
+    return ring * Layout::kPlacesW + place;
+  }
+  __device__ __forceinline__ unsigned x(int place) const { return tiles + place * Layout::kBytesX; }
+  __device__ __forceinline__ unsigned w(int number) const {
+    return tiles + kPlacesX * Layout::kBytesX + number * Layout::kBytesW;
+  }
+  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
+  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
+  __device__ __forceinline__ unsigned full_w(int number) const { return barriers.full(kPlacesX + number); }
+  __device__ __forceinline__ unsigned empty_w(int number) const { return barriers.empty(kPlacesX + number); }
+  /// The word of a place of W.
+  __device__ static __forceinline__ unsigned& word(int number) {
+    __shared__ unsigned memory[kNumbersW];
+    return memory[number];
+  }
+
+  /// By one thread, before sync().
+  __device__ __forceinline__ void make_barriers() const {
+    barriers.make(
+        [](int place) { return place < kPlacesX ? int{Layout::kReadersX} : int{Layout::kReadersW}; });
+  }
+  /// A barrier of all threads that use the rings.
+  __device__ static __forceinline__ void sync() {
+    if constexpr (kCtas == 1)
+      __syncthreads();
+    else
+      ptx::sync_cluster();
+  }
+};
 
 /// The warpgroups of a CTA: some that multiply, and after them one that produces.
 template <int kMultiplying>

@@ -132,6 +132,33 @@ struct SharedAccumulators {
   }
 };
 
+/// Writes alpha · values + beta · dw, of neighbouring elements.
+template <class Config, int kRun>
+__device__ __forceinline__ void write_scaled(typename Config::Output::Element* dw, float (&values)[kRun],
+                                             const SddmmEpilogue<Config>& epilogue) {
+  if constexpr (Config::scales) {
+#pragma unroll
+    for (int v = 0; v < kRun; ++v) values[v] *= epilogue.alpha;
+  }
+  add_old(dw, values, epilogue);
+  Config::Output::write(dw, values);
+}
+
+/// Writes the gradient of the bias of an output.
+template <class Config>
+__device__ __forceinline__ void write_bias(int output, float sum, const SddmmEpilogue<Config>& epilogue) {
+  float* const place = epilogue.dbias + output;
+  *place = scaled_sum(epilogue, sum, place);
+}
+
+/// Where the launch may begin before the one before it has ended: waits for that.
+template <class Config>
+__device__ __forceinline__ void wait_for_earlier_launches() {
+  if constexpr (!Config::overlaps) return;
+  ptx::wait_for_earlier_launches();
+  ptx::let_next_launch_begin();
+}
+
 /// How much of a block exists, where the last block row or block column is partial.
 template <class Config>
 struct BlockExtent {
@@ -240,10 +267,7 @@ __device__ __forceinline__ int number_of_gates(const typename Config::Table& tab
 template <class Config>
 __device__ __forceinline__ void sum_gates_of_taps(const void*, int, const SddmmEpilogue<Config>& epilogue,
                                                   typename Config::Table table) {
-  if constexpr (Config::overlaps) {
-    ptx::wait_for_earlier_launches();
-    ptx::let_next_launch_begin();
-  }
+  wait_for_earlier_launches<Config>();
   const int threads = static_cast<int>(gridDim.x) * Config::threads;
   const int gates = number_of_gates<Config>(table);
 #pragma unroll 1
@@ -423,7 +447,7 @@ __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const Sdd
 
 /// As many slices as have Config::chunks_of_slice chunks each: fewer chunks are not worth a combine.
 template <class Config>
-__device__ __forceinline__ int slices_of_chunks(int chunks, int most = Config::slices) {
+__device__ __forceinline__ int slices_of_chunks(int chunks, int most) {
   return max(min(chunks / int{Config::chunks_of_slice}, most), 1);
 }
 template <class Config>

@@ -1,9 +1,6 @@
 #pragma once
 
-#include "ring.cuh"
-#include "sddmm.cuh"
-#include "wgmma_descriptors.cuh"
-#include "wgmma_fragment.cuh"
+#include "sddmm_warpgroups.cuh"
 
 // SDDMM on the tensor cores of sm_90a, accumulated in float32, for blocks of 64 and 128 outputs and inputs.
 //
@@ -53,15 +50,6 @@ struct SddmmRing {
     return static_cast<unsigned>(__cvta_generic_to_shared(memory));
   }
 };
-
-/// One of the maps.
-template <class... Others>
-__device__ __forceinline__ const TensorMap* map_at(int index, const TensorMap& first,
-                                                   const Others&... others) {
-  if constexpr (sizeof...(others) > 0)
-    if (index > 0) return map_at(index - 1, others...);
-  return &first;
-}
 
 /// The runs of a worker, one after the other, and the columns of their blocks: those are read while the run
 /// before is copied, and where they are, while the one before that is.
@@ -138,8 +126,7 @@ class SddmmProducer {
   __device__ __forceinline__ void load_chunk(int row, const int (&column)[Config::width], int first,
                                              const TensorMap& map_x, const TensorMap& map_dy) {
     const unsigned full = ring.barriers.full(at.place);
-    ptx::wait_for_phase(ring.barriers.empty(at.place), at.parity ^ 1);
-    ptx::arrive_and_expect(full, Ring::kBytesPlace);
+    ring.barriers.expect(at.place, at.parity, Ring::kBytesPlace);
 #pragma unroll
     for (int box = 0; box < Ring::kBoxesDy; ++box)
       ptx::copy_box<1>(ring.dy(at.place) + box * Ring::kBytesBox, map_dy,
@@ -156,171 +143,97 @@ class SddmmProducer {
   typename Ring::Place at = Ring::Place::first();  ///< that is filled next
 };
 
-/// A run as wgmma distributes it over two warpgroups: each has 64 outputs and kColumns inputs.
+/// Where a warpgroup's operands are: 64 outputs, and kColumns inputs. Addresses are those of one lane, so
+/// that descriptors are uniform.
 template <class Config>
-struct SddmmWgmmaTile {
+struct SddmmOperands {
   using Ring = SddmmRing<Config>;
   enum : int {
     kWarpgroupsIn = 2 / Ring::kBoxesDy,
     kColumns = Config::width * Config::block_in / kWarpgroupsIn,
-    kSums = kColumns / 2,    ///< of a thread
-    kValues = kColumns / 4,  ///< of a row
-    kInterleave = Config::interleave,
-    kSteps = Config::chunk / 16,  ///< instructions along the batch rows of a chunk
   };
-  enum : bool { kExchanges = kInterleave == 4 };
+  const unsigned dy;  ///< of the first place
+  const unsigned x;
 
-  /// A step along dy or x is 16 batch rows.
-  using Descriptors = StepDescriptors<Ring::kLineBytes, kSteps, 2 * swizzled_unit(Ring::kLineBytes) / 16>;
-
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  float sums[kSums];
+  __device__ __forceinline__ explicit SddmmOperands(const Ring& ring)
+      : dy(__shfl_sync(0xffffffff, ring.dy(0) + first_box() * Ring::kBytesBox, 0)),
+        x(__shfl_sync(0xffffffff, ring.x(0) + first_column() / Ring::kBoxFeatures * Ring::kBytesBox, 0)) {}
 
   /// The warpgroup's first box of dy, and its first column of x.
   __device__ static __forceinline__ int first_box() { return kWarpgroupsIn == 2 ? 0 : Warpgroups::own(); }
   __device__ static __forceinline__ int first_column() {
     return kWarpgroupsIn == 2 ? Warpgroups::own() * kColumns : 0;
   }
+};
 
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sums[v] = 0;
+/// The sums of a run as wgmma distributes them over two warpgroups.
+template <class Config>
+class SddmmSums {
+ public:
+  using Ring = SddmmRing<Config>;
+  using Operands = SddmmOperands<Config>;
+  enum : int {
+    kInterleave = Config::interleave,
+    kSteps = Config::chunk / 16,  ///< instructions along the batch rows of a chunk
+    // NOTES: twice, since ptxas moves descriptors to the products past the first branch, if there are many
+    // sums (13.0; bench/sass.py).
+    kWaits = 2,
+  };
+
+  __device__ __forceinline__ explicit SddmmSums(const Operands& of) : operands(of) {
+    clear_sums(sums);
     pin();
   }
-  /// An optimization barrier: nothing reads sums earlier, or writes them later.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
+  __device__ __forceinline__ void point_at(int place) {
+    dy.point_at(operands.dy + place * Ring::kBytesPlace);
+    x.point_at(operands.x + place * Ring::kBytesPlace, Ring::kBytesBox);
   }
-
-  /// Queues the products of a chunk as a group.
-  __device__ __forceinline__ void multiply(const Descriptors& dy, const Descriptors& x) {
+  __device__ __forceinline__ void multiply() {
     ptx::begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
       ptx::queue_product<Config::operands, 1, 1>(sums, dy.of[step], x.of[step], 1);
     ptx::commit_products();
   }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
 
   /// Writes dw of the blocks that the run has.
   __device__ __forceinline__ void store(const BlockRun& run, typename Config::Output::Element* dw,
-                                        const SddmmEpilogue<Config>& epilogue) {
+                                        const SddmmEpilogue<Config>& epilogue) const {
     enum : int { kOfBlock = Config::block_out * Config::block_in };
-    const int row = first_box() * Ring::kBoxFeatures + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
-    const int first_block = first_column() / Config::block_in;
-    auto* const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
-                     row * Config::block_in + first_column() % Config::block_in +
-                     fragment_column<kInterleave, kExchanges>(lane, 0);
+    const int row = Operands::first_box() * Ring::kBoxFeatures + fragment_row(lane);
+    const int first_block = Operands::first_column() / Config::block_in;
+    auto *const to = dw + static_cast<long long>(run.first + first_block) * kOfBlock +
+                         row * Config::block_in + Operands::first_column() % Config::block_in +
+                         fragment_column <
+                     kInterleave,
+                kInterleave == 4 > (lane, 0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < kValues; i += kInterleave) {
+      for (int i = 0; i < Operands::kColumns / 4; i += kInterleave) {
         float values[kInterleave];
-#pragma unroll
-        for (int v = 0; v < kInterleave; ++v) values[v] = sums[fragment_value(half, i + v)];
-        if constexpr (kExchanges) {
-          exchange_halves(lane, values[0], values[2]);
-          exchange_halves(lane, values[1], values[3]);
-        }
+        copy_values(sums, half, i, values);
+        gather_columns(lane, values);
         const int column = 4 * i;  // of the four lanes of a row
         const int block = column / Config::block_in;
         if (first_block + block >= run.blocks) continue;
-        if constexpr (Config::scales) {
-#pragma unroll
-          for (int v = 0; v < kInterleave; ++v) values[v] *= epilogue.alpha;
-        }
-        auto* const place = to + half * 8 * Config::block_in + block * kOfBlock + column % Config::block_in;
-        add_old(place, values, epilogue);
-        Config::Output::write(place, values);
+        write_scaled(to + half * 8 * Config::block_in + block * kOfBlock + column % Config::block_in, values,
+                     epilogue);
       }
     }
   }
-};
-
-/// Where a warp that multiplies is in the ring.
-template <class Config>
-class SddmmReader {
- public:
-  using Ring = SddmmRing<Config>;
-
-  using Tile = SddmmWgmmaTile<Config>;
-
-  /// Addresses are those of one lane, so that descriptors are uniform.
-  __device__ __forceinline__ explicit SddmmReader(const Ring& from)
-      : ring(from),
-        first_dy(__shfl_sync(0xffffffff, from.dy(0) + Tile::first_box() * Ring::kBytesBox, 0)),
-        first_x(__shfl_sync(0xffffffff,
-                            from.x(0) + Tile::first_column() / Ring::kBoxFeatures * Ring::kBytesBox, 0)) {}
-
-  /// Waits for the next chunk, queues its products, and calls use(dy); then waits for the products of the
-  /// chunk before, and gives that back.
-  template <class Use>
-  __device__ __forceinline__ void multiply(Tile& tile, Use use) {
-    at.advance();
-    dy.point_at(first_dy + at.place * Ring::kBytesPlace);
-    x.point_at(first_x + at.place * Ring::kBytesPlace, Ring::kBytesBox);
-    const unsigned full = ring.barriers.full(at.place);
-    const unsigned empty = computed_here(ring.barriers.empty(at.place));
-    // NOTES: twice, since ptxas moves descriptors to the products past the first branch, if there are many
-    // sums (13.0; bench/sass.py).
-    ptx::wait_for_phase(full, at.parity);
-    ptx::wait_for_phase(full, at.parity);
-    tile.multiply(dy, x);
-    use(ring.dy(at.place));
-    ptx::wait_products<1>();
-    if (read != kNothing) release(read);
-    read = empty;
-  }
-  /// Waits for all products: sums can be read. Gives everything back.
-  __device__ __forceinline__ void drain(Tile& tile) {
-    ptx::wait_products<0>();
-    tile.pin();
-    if (read != kNothing) release(read);
-    read = kNothing;
-  }
 
  private:
-  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+  /// A step along dy or x is 16 batch rows.
+  using Descriptors = StepDescriptors<Ring::kLineBytes, kSteps, 2 * swizzled_unit(Ring::kLineBytes) / 16>;
 
-  __device__ __forceinline__ void release(unsigned barrier) {
-    if constexpr (Config::has_bias_gradient) __syncwarp();  // all lanes have read dy
-    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
-  }
-
-  const Ring& ring;
-  typename Ring::Place at = Ring::Place::before_first();  ///< that is read
-  const unsigned first_dy;
-  const unsigned first_x;
-  typename Tile::Descriptors dy;  ///< of the chunk that is multiplied next
-  typename Tile::Descriptors x;
-  unsigned read = kNothing;  ///< where to say that what the queued products read is free
+  const Operands& operands;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float sums[Operands::kColumns / 2];
+  Descriptors dy;  ///< of the chunk that is multiplied next
+  Descriptors x;
 };
-
-/// The work of a worker, of the warps that multiply.
-template <class Config>
-__device__ __forceinline__ void multiply_runs(const typename Config::Table& table, int first, int end,
-                                              int chunks, SddmmReader<Config>& reader,
-                                              typename Config::Output::Element* dw,
-                                              const SddmmEpilogue<Config>& epilogue) {
-#pragma unroll 1
-  for (int item = first; item < end; ++item) {
-    const BlockRun run = table.run(item);
-    const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
-    SddmmWgmmaTile<Config> tile;
-    tile.clear();
-    BiasSums<Config, SddmmRing<Config>> bias;
-    if constexpr (Config::has_bias_gradient) bias.clear();
-#pragma unroll 1
-    for (int chunk = 0; chunk < chunks; ++chunk)
-      reader.multiply(tile, [&](unsigned dy) {
-        if (Config::has_bias_gradient && sums_dy) bias.add(dy);
-      });
-    reader.drain(tile);
-    if (Config::has_bias_gradient && sums_dy)
-      bias.sum([&](int out, float sum) { store_bias(run, epilogue, out, sum); });
-    tile.store(run, dw, epilogue);
-  }
-}
 
 /// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives;
 /// interleave (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of
@@ -334,12 +247,7 @@ __device__ __forceinline__ void sddmm_wgmma(const ActivationPairs& pairs,
   const int first = table.worker(worker);
   const int end = table.worker(worker + 1);
   const SddmmRing<Config> ring;
-  if (threadIdx.x == 0) ring.barriers.make([](int) { return int{Warpgroups::kWarps}; });
-  if constexpr (Config::overlaps) {
-    ptx::wait_for_earlier_launches();
-    ptx::let_next_launch_begin();
-  }
-  __syncthreads();
+  begin_ring<Config, Warpgroups::kWarps>(ring, true);
   Warpgroups::run(
       [&] {
         SddmmProducer<Config> producer(ring);
@@ -348,9 +256,23 @@ __device__ __forceinline__ void sddmm_wgmma(const ActivationPairs& pairs,
           producer.load(runs, pairs.count, n, maps...);
       },
       [&] {
-        SddmmReader<Config> reader(ring);
+        const SddmmOperands<Config> operands(ring);
         const int chunks = pairs.count * ((n + Config::chunk - 1) / Config::chunk);
-        multiply_runs<Config>(table, first, end, chunks, reader, dw, epilogue);
+        auto at = SddmmRing<Config>::Place::before_first();  // that is read
+#pragma unroll 1
+        for (int item = first; item < end; ++item) {
+          const BlockRun run = table.run(item);
+          const bool sums_dy = Config::has_bias_gradient && run.first_of_row != 0;
+          SddmmSums<Config> sums(operands);
+          BiasSums<Config, SddmmRing<Config>> bias;
+          if constexpr (Config::has_bias_gradient) bias.clear();
+          multiply_chunks<Config::has_bias_gradient>(ring, at, chunks, sums, [&](int place) {
+            if (Config::has_bias_gradient && sums_dy) bias.add(ring.dy(place));
+          });
+          if (Config::has_bias_gradient && sums_dy)
+            bias.sum([&](int out, float sum) { store_bias(run, epilogue, out, sum); });
+          sums.store(run, dw, epilogue);
+        }
       });
 }
 

@@ -6,7 +6,7 @@
 #include "product.cuh"
 #include "ptx_mma.cuh"
 #include "ptx_wgmma.cuh"
-#include "spmm.cuh"
+#include "spmm_warpgroups.cuh"
 #include "wgmma_descriptors.cuh"
 #include "wgmma_fragment.cuh"
 
@@ -46,10 +46,7 @@ struct HaloSums {
   const HaloPlace<Config>& place;
   float sums[kSums];
 
-  __device__ __forceinline__ explicit HaloSums(const HaloPlace<Config>& of) : place(of) {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sums[v] = 0;
-  }
+  __device__ __forceinline__ explicit HaloSums(const HaloPlace<Config>& of) : place(of) { clear_sums(sums); }
   /// The copy engine reorders rows of W for it (sparsekiln::TensorMap::interleave). Columns of W stay as they
   /// are, but lanes exchange halves.
   __device__ __forceinline__ int out_of(int i) const {
@@ -58,10 +55,7 @@ struct HaloSums {
   }
   __device__ __forceinline__ float& at(int, int j, int i) { return sums[j * kOut + i]; }
   __device__ __forceinline__ float at(int, int j, int i) const { return sums[j * kOut + i]; }
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sums[v]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Distributes sums as `out_of` and `n_of` say. Until then a thread has neighbouring positions of an
   /// output.
   __device__ __forceinline__ void gather() {
@@ -137,8 +131,9 @@ class HaloReader {
   __device__ __forceinline__ explicit HaloReader(const Rings& from)
       : rings(from),
         first_x(__shfl_sync(0xffffffff, from.x(0), 0)),
-        first_w(__shfl_sync(0xffffffff, from.w(ring, 0) + Rings::own_half() * int{Rings::kBytesOfGroup}, 0)) {
-  }
+        first_w(__shfl_sync(0xffffffff,
+                            from.w(Rings::number_of(ring, 0)) + Rings::own_half() * int{Rings::kBytesOfGroup},
+                            0)) {}
 
   /// Adds the products of an item, and waits for them. Each step is waited for, and its products are
   /// queued; then the operands of the step before it are given back.
@@ -157,8 +152,7 @@ class HaloReader {
       StepDescriptors<Rings::kLineBytes, 2, Rings::kStepW> of_w[Rings::kBoxes];
 #pragma unroll
       for (int box = 0; box < Rings::kBoxes; ++box) {
-        of_x[box].point_at(first_x + step.place() * Rings::kPlaceBytesX + box * Box::kBytes +
-                           step.displacement());
+        of_x[box].point_at(first_x + step.place() * Rings::kBytesX + box * Box::kBytes + step.displacement());
         of_w[box].point_at(first_w + w.place * Rings::kBytesW + box * Rings::kBoxBytesW,
                            Config::by_columns ? int{Rings::kColumnBytes} : 0);
       }
@@ -195,10 +189,6 @@ class HaloReader {
     release(read_x);
     release(rings.empty_w(ring, place));
     read_w = read_x = rings.unused();
-  }
-  /// One lane says that its warp has read what a barrier is of.
-  __device__ static __forceinline__ void release(unsigned barrier) {
-    if (threadIdx.x % 32 == 0) ptx::arrive(barrier);
   }
 
   const Rings& rings;
@@ -245,9 +235,7 @@ __device__ __forceinline__ void spmm_halo(const typename Config::Element*, const
   const int worker = worker_of_round<Config>(0);  // of all rounds: another one would take a register
   const Images<Config> images(epilogue.images);
   const HaloRings<Config> rings;
-  if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, w, epilogue.v);
-  __syncthreads();
+  begin_rings<Config>(rings, table, w, epilogue);
   const int tiles = n * Place::kOfImage;
   Warpgroups::run<HaloRings<Config>::kRings + 1, 88>(
       [&] {

@@ -3,7 +3,7 @@
 #include "output.cuh"
 #include "product.cuh"
 #include "ptx_wgmma.cuh"
-#include "spmm.cuh"
+#include "spmm_warpgroups.cuh"
 #include "tma_rings.cuh"
 #include "wgmma_descriptors.cuh"
 #include "wgmma_fragment.cuh"
@@ -100,9 +100,7 @@ struct WgmmaTile {
     return const_cast<WgmmaTile*>(this)->at(r, j, i);
   }
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
-      sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums] = 0;
+    clear_sums(sums);
     pin();
   }
   /// Distributes sums as `out_of` says: of two tiles of eight outputs, a lane gets four neighbours of one.
@@ -117,11 +115,7 @@ struct WgmmaTile {
       }
     }
   }
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kRows * kSubtiles * kSums; ++v)
-      ptx::pin(sums[v / kSums / kSubtiles][v / kSums % kSubtiles][v % kSums]);
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
 
   using Descriptors = ChunkDescriptors<Config, kSteps, kSubtiles>;
 
@@ -137,8 +131,7 @@ struct WgmmaTile {
   }
   /// Adds the products of a chunk, which are complete, to sums.
   __device__ __forceinline__ void promote(int row) {
-#pragma unroll
-    for (int v = 0; v < kSubtiles * kSums; ++v) ptx::pin(products[v / kSums][v % kSums]);
+    ptx::pin(products);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
       if (kRows == 1 || r == row) {
@@ -177,6 +170,33 @@ class TmaReader {
 
   __device__ __forceinline__ explicit TmaReader(const Rings& from) : rings(from), chunk(from) {}
 
+  /// The work of a worker on one batch tile. One that does not exist is there for the others of a cluster,
+  /// and nothing is written. Chunks have a loop within that of items: where both were one, as in `compute`,
+  /// ptxas would wait for all products at every chunk.
+  __device__ __forceinline__ void multiply_items(const typename Config::Table& table, int worker, bool exists,
+                                                 const Destination<Config>& to) {
+    const WorkerBegin begin = table.worker(worker);
+    const WorkerBegin end = table.worker(worker + 1);
+#pragma unroll 1
+    for (int item = begin.item; item < end.item; ++item) {
+      // Read here rather than ahead: the epilogue has no register for it.
+      const int first = item == begin.item ? begin.chunk : table.item_end(item - 1);
+      Tile tile;
+      tile.clear();
+#pragma unroll 1
+      for (int left = table.item_end(item) - first; left > 0; --left) multiply(tile);
+      drain(tile);
+      if (!exists) continue;
+      tile.gather();
+      finish(table, item, ItemPlace<Config>(table, item), tile, to);
+    }
+  }
+
+ private:
+  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
+  /// Products of a chunk are complete before those of the next one are queued, and no other reads its tile.
+  enum : bool { kReleasesAtOnce = Tile::kPromotes && Config::rows == 1 };
+
   /// Waits for the next chunk and queues its products; then waits for those of the chunk before, or, if they
   /// are added to sums, for its own, and gives back what only they read.
   __device__ __forceinline__ void multiply(Tile& tile) {
@@ -203,12 +223,12 @@ class TmaReader {
     }
     if constexpr (Rings::kNamesSteps) __syncwarp();  // all lanes have read the step
     if constexpr (kReleasesAtOnce) {
-      release_w(read_w);
-      release_x(read_x);
+      release<Rings::kCtasW>(read_w);
+      release<Rings::kCtasX>(read_x);
     } else {
       if (read_w != kNothing) {
-        release_w(read_w);
-        if (!same_x) release_x(read_x);
+        release<Rings::kCtasW>(read_w);
+        if (!same_x) release<Rings::kCtasX>(read_x);
       }
       read_w = empty_w();
       read_x = empty_x();
@@ -220,16 +240,10 @@ class TmaReader {
     if constexpr (!Tile::kPromotes) ptx::wait_products<0>();
     tile.pin();
     if (kReleasesAtOnce || read_w == kNothing) return;
-    release_w(read_w);
-    release_x(read_x);
+    release<Rings::kCtasW>(read_w);
+    release<Rings::kCtasX>(read_x);
     read_w = kNothing;
   }
-
- private:
-  enum : unsigned { kNothing = 1 };  ///< the address of no barrier
-  /// Products of a chunk are complete before those of the next one are queued, and no other reads its tile.
-  enum : bool { kReleasesAtOnce = Tile::kPromotes && Config::rows == 1 };
-
   __device__ __forceinline__ void next_x() {
     x.advance();
     chunk.point_x_at(x.place);
@@ -249,16 +263,6 @@ class TmaReader {
     else
       return ptx::address_in_cta(own, cta.with_w(static_cast<int>(threadIdx.x % Rings::kCtasW)));
   }
-  __device__ __forceinline__ void release_x(unsigned barrier) { release<Rings::kCtasX>(barrier); }
-  __device__ __forceinline__ void release_w(unsigned barrier) { release<Rings::kCtasW>(barrier); }
-  template <int kCtas>
-  __device__ __forceinline__ void release(unsigned barrier) {
-    if (threadIdx.x % 32 >= kCtas) return;
-    if constexpr (kCtas == 1)
-      ptx::arrive(barrier);
-    else
-      ptx::arrive_in_cluster(barrier);
-  }
 
   const Rings& rings;
   const ClusterPlace<Config> cta;
@@ -269,30 +273,6 @@ class TmaReader {
   unsigned read_x = kNothing;
   unsigned read_w = kNothing;
 };
-
-/// The work of a worker on one batch tile, of the warps that multiply. Chunks have a loop within that of
-/// items: where both were one, as in `compute`, ptxas would wait for all products at every chunk. A tile that
-/// does not exist is there for the others of a cluster, and nothing is written.
-template <class Config>
-__device__ __forceinline__ void multiply_chunks(const typename Config::Table& table, int worker,
-                                                TmaReader<Config>& reader, bool exists,
-                                                const Destination<Config>& to) {
-  const WorkerBegin begin = table.worker(worker);
-  const WorkerBegin end = table.worker(worker + 1);
-#pragma unroll 1
-  for (int item = begin.item; item < end.item; ++item) {
-    // Read here rather than ahead: the epilogue has no register for it.
-    const int first = item == begin.item ? begin.chunk : table.item_end(item - 1);
-    WgmmaTile<Config> tile;
-    tile.clear();
-#pragma unroll 1
-    for (int left = table.item_end(item) - first; left > 0; --left) reader.multiply(tile);
-    reader.drain(tile);
-    if (!exists) continue;
-    tile.gather();
-    finish(table, item, ItemPlace<Config>(table, item), tile, to);
-  }
-}
 
 /// Config names block_in, cluster (CTAs that share W, with neighbouring batch tiles), cluster_rows (CTAs that
 /// share x, with other block rows: the workers of a team), stages (tiles of x) and
@@ -308,41 +288,8 @@ __device__ __forceinline__ void spmm_wgmma(const typename Config::Element*, cons
                                            const EpilogueArguments<Config>& epilogue,
                                            typename Config::Table table, const TensorMap& map_x,
                                            const Weights&... maps_w) {
-  const Images<Config> images(epilogue.images);
-  const TmaRings<Config> rings;
-  if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, w, epilogue.v);
-  sync_ctas<Config>();
-  // Each CTA of a cluster goes through as many tiles as the first one, beyond the last row if need be. `n` is
-  // a parameter, so that comparing rows takes no register, as the number of tiles would.
-  const auto is_before_end = [n](int batch_tile) {
-    return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
-  };
-  const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
-  Warpgroups::run(
-      [&] {
-        TmaProducer<Config> producer(rings, table);
-#pragma unroll 1
-        for (unsigned round = 0;; ++round) {
-          const int batch_tile = static_cast<int>(blockIdx.y + round * gridDim.y);
-          if (!is_before_end(batch_tile - rank)) break;
-          producer.load(worker_of_round<Config>(round), batch_tile * Config::tile_n, map_x, maps_w...);
-        }
-      },
-      [&] {
-        TmaReader<Config> reader(rings);
-#pragma unroll 1
-        for (unsigned round = 0;; ++round) {
-          // Made of a counter that is uniform: as the loop's variable it takes a register, which sums lack.
-          const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
-          if (!is_before_end(batch_tile - rank)) break;
-          multiply_chunks<Config>(
-              table, worker_of_round<Config>(computed_here(round)), reader, is_before_end(batch_tile),
-              destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
-        }
-      });
-  // No CTA ends while another may arrive on its barriers.
-  if constexpr (Config::cluster * Config::cluster_rows > 1) sync_ctas<Config>();
+  spmm_in_warpgroups<Config, TmaRings<Config>, TmaProducer<Config>, TmaReader<Config>>(
+      w, y, workspace, n, y_stride, epilogue, table, map_x, maps_w...);
 }
 
 }  // namespace sparsekiln

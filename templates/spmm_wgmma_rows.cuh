@@ -3,7 +3,7 @@
 #include "output.cuh"
 #include "product.cuh"
 #include "ptx_wgmma.cuh"
-#include "spmm.cuh"
+#include "spmm_warpgroups.cuh"
 #include "tma_rings.cuh"
 #include "wgmma_descriptors.cuh"
 #include "wgmma_fragment.cuh"
@@ -27,9 +27,9 @@
 
 namespace sparsekiln {
 
-/// The rings of a CTA.
+/// What each place of a ring has, and who reads it.
 template <class Config>
-struct RowRings {
+struct RowLayout {
   using Element = typename Config::Element;
   using Groups = WarpgroupsOf<Config::rows>;
   enum : int {
@@ -40,46 +40,23 @@ struct RowRings {
     /// Bytes of a row of a block, along k, or by columns along the outputs.
     kPieceBytes = (Config::by_columns ? Config::block_out : Config::block_in) * int{sizeof(Element)},
     kBlockBytes = Config::block_out * Config::block_in * int{sizeof(Element)},
+    kRings = Config::rows,
     kPlacesX = Config::stages,
-    kPlacesW = Config::stages_w,  ///< of a warpgroup
+    kPlacesW = Config::stages_w,
     kBytesX = Config::tile_n * kLineBytes,
     kBytesW = Config::merge * kBlockBytes,
     kReaders = 4,  ///< warps of a warpgroup
+    kReadersX = kReaders * kRings,
+    kReadersW = kReaders * Config::cluster,
+    kCtasX = 1,
     kCtasW = Config::cluster,
   };
   static_assert(Config::merge * Config::block_out == int{kTileRows}, "rows of a product");
   static_assert((kPlacesW & kPlacesW - 1) == 0 && kPlacesW <= 16, "places that Filled counts");
-
-  const unsigned tiles;  ///< lines of x, then the blocks of each warpgroup
-  const RingBarriers<kPlacesX + Config::rows * kPlacesW> barriers;  ///< the same
-
-  __device__ __forceinline__ RowRings() : tiles(swizzled_shared()) {}
-
-  __device__ __forceinline__ unsigned x(int place) const { return tiles + place * kBytesX; }
-  __device__ __forceinline__ unsigned w(int number) const {
-    return tiles + kPlacesX * kBytesX + number * kBytesW;
-  }
-  /// The number of a warpgroup's place of W.
-  __device__ static __forceinline__ int number_of(int group, int place) { return group * kPlacesW + place; }
-  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
-  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
-  __device__ __forceinline__ unsigned full_w(int number) const { return barriers.full(kPlacesX + number); }
-  __device__ __forceinline__ unsigned empty_w(int number) const { return barriers.empty(kPlacesX + number); }
-
-  /// By one thread, before a barrier of the CTA.
-  __device__ __forceinline__ void make_barriers() const {
-    barriers.make([](int place) { return kReaders * (place < kPlacesX ? int{Config::rows} : int{kCtasW}); });
-  }
-  /// The bits of the Chunk that a place of W is of, written before it is full.
-  __device__ static __forceinline__ unsigned& chunk(int number) {
-    __shared__ unsigned memory[Config::rows * kPlacesW];
-    return memory[number];
-  }
-  /// The same, read now.
-  __device__ static __forceinline__ unsigned chunk_now(int number) {
-    return *const_cast<const volatile unsigned*>(&chunk(number));
-  }
 };
+/// The rings of a CTA. The word of a place of W is Chunk::bits.
+template <class Config>
+using RowRings = OperandRings<RowLayout<Config>>;
 
 /// What a warpgroup has to know of a chunk.
 struct Chunk {
@@ -172,8 +149,7 @@ class RowProducer {
     if (others > 0) ptx::arrive_as(rings.empty_x(before), others * Rings::kReaders);
   }
   __device__ __forceinline__ void load_x(const Step& step, int first, const TensorMap& map) const {
-    ptx::wait_for_phase(rings.empty_x(x.place), x.parity ^ 1);
-    ptx::arrive_and_expect(rings.full_x(x.place), Rings::kBytesX);
+    rings.barriers.expect(x.place, x.parity, Rings::kBytesX);
     ptx::copy_box<1>(rings.x(x.place), map, step.column() / Rings::kColumns * Rings::kLine, first,
                      rings.full_x(x.place));
   }
@@ -188,7 +164,7 @@ class RowProducer {
     const unsigned full = rings.full_w(number);
     if (lane_now() == 0) {
       ptx::wait_for_phase(rings.empty_w(number), filled.parity(group) ^ 1);
-      Rings::chunk(number) =
+      Rings::word(number) =
           Chunk::of(x.place, x.parity, step.column() % Rings::kColumns, step.last_of_tile()).bits;
       ptx::arrive_and_expect(full, Rings::kBytesW);
     }
@@ -243,16 +219,12 @@ struct RowTile {
   }
 
   __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) sum(v) = 0;
+    clear_sums(sums);
     pin();
   }
   /// An optimization barrier: sums are cleared before the products that follow are begun, and read after
   /// them.
-  __device__ __forceinline__ void pin() {
-#pragma unroll
-    for (int v = 0; v < kSums; ++v) ptx::pin(sum(v));
-  }
+  __device__ __forceinline__ void pin() { ptx::pin(sums); }
   /// Distributes sums as `out_of` says: of two rows of W, a lane gets both of one half.
   __device__ __forceinline__ void gather() {
 #pragma unroll
@@ -295,6 +267,28 @@ class RowReader {
         first_x(__shfl_sync(0xffffffff, from.x(0), 0)),
         first_w(from.w(0)) {}
 
+  /// The work of a worker on one batch tile. One that does not exist is there for the other CTA of a cluster,
+  /// and nothing is written.
+  __device__ __forceinline__ void multiply_items(const typename Config::Table& table, int worker, bool exists,
+                                                 const Destination<Config>& to) {
+    const int end = table.worker(worker + 1).item;
+#pragma unroll 1
+    for (int item = table.worker(worker).item; item < end; ++item) {
+      const int own = item * Config::rows + group;  // among the tiles of all items
+      Tile tile;
+      tile.clear();
+#pragma unroll 1
+      for (int left = table.item_end(own); left > 0;) left -= multiply(tile);
+      tile.pin();
+      if (!exists) continue;
+      tile.gather();
+      finish(table, own, ItemPlace<Config>(table, own), tile, to);
+    }
+  }
+
+ private:
+  enum : int { kColumnBytes = Config::block_in * int{sizeof(typename Config::Element)} };
+
   /// Waits for the next chunk, multiplies it and gives it back. Returns how many that were, one. NOTES: what
   /// follows from a place is computed before the waits, and the chunk is read again after the products: ptxas
   /// 13.0 would decide between them what is to be given back, and whether another chunk follows.
@@ -314,7 +308,7 @@ class RowReader {
     w.place = static_cast<int>(computed_here(static_cast<unsigned>(w.place)));
     w.parity = computed_here(w.parity);
     ptx::wait_for_phase(full_w, parity);
-    const Chunk chunk{__shfl_sync(0xffffffff, Rings::chunk(number), 0)};
+    const Chunk chunk{__shfl_sync(0xffffffff, Rings::word(number), 0)};
     typename Tile::OfX of_x[Tile::kParts];
 #pragma unroll
     for (int part = 0; part < Tile::kParts; ++part)
@@ -322,7 +316,7 @@ class RowReader {
                           part * (Tile::kColumns * Rings::kLineBytes));
     ptx::wait_for_phase(rings.full_x(chunk.place()), chunk.parity());
     tile.multiply(of_w, of_x);
-    const Chunk done{Rings::chunk_now(number)};
+    const Chunk done{*const_cast<const volatile unsigned*>(&Rings::word(number))};
     __syncwarp();  // all lanes have read the chunk
     if (ptx::is_elected()) {
       ptx::arrive(read_w);
@@ -334,36 +328,11 @@ class RowReader {
 
   const Rings& rings;
   const int group;
-
- private:
-  enum : int { kColumnBytes = Config::block_in * int{sizeof(typename Config::Element)} };
-
   const unsigned first_x;
   const unsigned first_w;
   const ClusterPlace<Config> cta;
   RingPlace<Rings::kPlacesW> w = RingPlace<Rings::kPlacesW>::first();  ///< that is read next
 };
-
-/// The work of a worker on one batch tile, of a warpgroup that multiplies. A tile that does not exist is
-/// there for the other CTA of a cluster, and nothing is written.
-template <class Config>
-__device__ __forceinline__ void multiply_own(const typename Config::Table& table, int worker,
-                                             RowReader<Config>& reader, bool exists,
-                                             const Destination<Config>& to) {
-  const int end = table.worker(worker + 1).item;
-#pragma unroll 1
-  for (int item = table.worker(worker).item; item < end; ++item) {
-    const int own = item * Config::rows + reader.group;  // among the tiles of all items
-    RowTile<Config> tile;
-    tile.clear();
-#pragma unroll 1
-    for (int left = table.item_end(own); left > 0;) left -= reader.multiply(tile);
-    tile.pin();
-    if (!exists) continue;
-    tile.gather();
-    finish(table, own, ItemPlace<Config>(table, own), tile, to);
-  }
-}
 
 /// Config names block_in, rows (warpgroups that multiply), cluster (CTAs that share W, with neighbouring
 /// batch tiles), stages (lines of x) and stages_w (blocks of W, or merged ones, of a warpgroup) of the rings,
@@ -375,38 +344,8 @@ __device__ __forceinline__ void spmm_wgmma_rows(
     const typename Config::Element*, const typename Config::Element* w, typename Config::Output::Element* y,
     void* workspace, int n, long long, long long y_stride, const EpilogueArguments<Config>& epilogue,
     typename Config::Table table, const TensorMap& map_x, const TensorMap& map_w) {
-  const Images<Config> images(epilogue.images);
-  const RowRings<Config> rings;
-  if (threadIdx.x == 0) rings.make_barriers();
-  if constexpr (Config::overlaps) wait_with_weight_ahead<Config, BlockChunks>(table, w, epilogue.v);
-  sync_ctas<Config>();
-  const auto is_before_end = [n](int batch_tile) {
-    return static_cast<unsigned>(batch_tile) * Config::tile_n < static_cast<unsigned>(n);
-  };
-  const int rank = static_cast<int>(blockIdx.y) % Config::cluster;
-  RowRings<Config>::Groups::run(
-      [&] {
-        RowProducer<Config> producer(rings, table);
-#pragma unroll 1
-        for (unsigned round = 0;; ++round) {
-          const int batch_tile = static_cast<int>(blockIdx.y + round * gridDim.y);
-          if (!is_before_end(batch_tile - rank)) break;
-          producer.load(worker_of_round<Config>(round), batch_tile * Config::tile_n, map_x, map_w);
-        }
-      },
-      [&] {
-        RowReader<Config> reader(rings);
-#pragma unroll 1
-        for (unsigned round = 0;; ++round) {
-          const int batch_tile = static_cast<int>(blockIdx.y + computed_here(round) * gridDim.y);
-          if (!is_before_end(batch_tile - rank)) break;
-          multiply_own<Config>(
-              table, worker_of_round<Config>(computed_here(round)), reader, is_before_end(batch_tile),
-              destination_of<Config>(y, y_stride, workspace, n, batch_tile, images, epilogue));
-        }
-      });
-  // No CTA ends while another may arrive on its barriers.
-  if constexpr (Config::cluster > 1) sync_ctas<Config>();
+  spmm_in_warpgroups<Config, RowRings<Config>, RowProducer<Config>, RowReader<Config>>(
+      w, y, workspace, n, y_stride, epilogue, table, map_x, map_w);
 }
 
 }  // namespace sparsekiln

@@ -42,66 +42,37 @@ struct ClusterPlace {
   }
 };
 
-/// A barrier of all threads of a cluster, which may be a CTA.
+/// What each place of a ring has, and who reads it.
 template <class Config>
-__device__ __forceinline__ void sync_ctas() {
-  if constexpr (Config::cluster * Config::cluster_rows == 1)
-    __syncthreads();
-  else
-    ptx::sync_cluster();
-}
-
-/// The rings of a CTA.
-template <class Config>
-struct TmaRings {
+struct TmaLayout {
   using Element = typename Config::Element;
+  using Groups = Warpgroups;
   enum : int {
     kLineBytes = Config::line_bytes,
     kLine = kLineBytes / int{sizeof(Element)},  ///< elements
     kDepth = kLine,                             ///< k's of a chunk
     kSegments = Config::block_in / kDepth,      ///< of a block, each of them a chunk
     kOutputs = Config::block_out * Config::merge,
+    kRings = 1,
     kPlacesX = Config::stages,
     kPlacesW = Config::stages_w,
     kBytesX = Config::tile_n * kLineBytes,
     kBytesW = kOutputs * kLineBytes,
     kBoxesW = Config::by_columns ? kOutputs / kLine : int{Config::merge},
     kBytesBox = kBytesW / kBoxesW,
-    kReaders = Warpgroups::kWarps,
-    kCtasX = Config::cluster_rows,  ///< that share x
-    kCtasW = Config::cluster,       ///< and W
+    kCtasX = Config::cluster_rows,
+    kCtasW = Config::cluster,
+    kReadersX = Groups::kWarps * kCtasX,
+    kReadersW = Groups::kWarps * kCtasW,
   };
   enum : bool {
     kNamesSteps = Config::rows > 1 || kCtasX > 1,  ///< those that multiply have to know the step
   };
-  using PlaceX = RingPlace<kPlacesX>;
-  using PlaceW = RingPlace<kPlacesW>;
-
-  const unsigned tiles;                              ///< of x, then of W
-  const RingBarriers<kPlacesX + kPlacesW> barriers;  ///< the same
-  unsigned* const steps;  ///< Step::bits of the block in each place of W, written before it is full
-
-  __device__ __forceinline__ TmaRings() : tiles(swizzled_shared()), steps(step_memory()) {}
-
-  __device__ __forceinline__ unsigned x(int place) const { return tiles + place * kBytesX; }
-  __device__ __forceinline__ unsigned w(int place) const {
-    return tiles + kPlacesX * kBytesX + place * kBytesW;
-  }
-  __device__ __forceinline__ unsigned full_x(int place) const { return barriers.full(place); }
-  __device__ __forceinline__ unsigned empty_x(int place) const { return barriers.empty(place); }
-  __device__ __forceinline__ unsigned full_w(int place) const { return barriers.full(kPlacesX + place); }
-  __device__ __forceinline__ unsigned empty_w(int place) const { return barriers.empty(kPlacesX + place); }
-
-  /// By one thread, before a barrier of the CTA.
-  __device__ __forceinline__ void make_barriers() const {
-    barriers.make([](int place) { return kReaders * (place < kPlacesX ? int{kCtasX} : int{kCtasW}); });
-  }
-
- private:
-  __device__ static __forceinline__ unsigned* step_memory() {
-    __shared__ unsigned memory[kPlacesW];
-    return memory;
-  }
+};
+/// The rings of a CTA.
+template <class Config>
+struct TmaRings : OperandRings<TmaLayout<Config>> {
+  unsigned* const steps = &TmaRings::word(0);  ///< Step::bits of the block in each place of W
 };
 
 /// Fills the rings: a warp that reads the schedule ahead, and of which one thread queues copies.

@@ -24,6 +24,16 @@ __device__ __forceinline__ unsigned long long swizzled_descriptor(unsigned share
   return kSwizzled | kOffset / 16 << 32 | ahead / 16 << 16 | (shared & 0x3ffff) / 16;
 }
 
+/// The half of a descriptor that depends on where its matrix is, and the descriptor that has this half.
+template <int kLineBytes, int kStride = swizzled_unit(kLineBytes)>
+__device__ __forceinline__ unsigned descriptor_word(unsigned shared, int ahead = 0) {
+  return static_cast<unsigned>(swizzled_descriptor<kLineBytes, kStride>(shared, ahead));
+}
+template <int kLineBytes, int kStride = swizzled_unit(kLineBytes)>
+__device__ __forceinline__ unsigned long long descriptor_of_word(unsigned word) {
+  return swizzled_descriptor<kLineBytes, kStride>(0) | word;
+}
+
 /// The value, which the compiler then takes for unknown, and computes here rather than where it is used.
 __device__ __forceinline__ unsigned computed_here(unsigned value) {
   asm volatile("" : "+r"(value));
@@ -41,7 +51,15 @@ struct StepDescriptors {
   unsigned long long of[kSteps];
 
   __device__ __forceinline__ void point_at(unsigned shared, int ahead = 0) {
-    const unsigned long long first = computed_here(swizzled_descriptor<kLineBytes, kStride>(shared, ahead));
+    begin_with(swizzled_descriptor<kLineBytes, kStride>(shared, ahead));
+  }
+  __device__ __forceinline__ void point_at_word(unsigned word) {
+    begin_with(descriptor_of_word<kLineBytes, kStride>(word));
+  }
+
+ private:
+  __device__ __forceinline__ void begin_with(unsigned long long descriptor) {
+    const unsigned long long first = computed_here(descriptor);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) of[step] = computed_here(first + step * kStep);
   }

@@ -293,7 +293,7 @@ class KernelWriter {
     Entry entry = entry_of(gradient_, range, instance, index(), figures.slices);
     for (TensorMap& map : entry.tensor_maps) map.row_length = 0;  // features
     entry.arguments.push_back(Argument::tables);
-    write_attached_table(source_, gates());
+    write_attached_table(source_, range.config, gates());
     write(range.config, instance, std::move(entry), figures);
   }
 
@@ -387,8 +387,6 @@ void validate(const Sddmm& gradient, const Target& target, const Config& config)
   if (config.table == TableForm::unrolled)
     refuse(fmt::format("table=unrolled of {}: table=constant, global or attached would work",
                        name(gradient.operation)));
-  if (config.table == TableForm::attached && config.variant == Variant::halo)
-    refuse("variant halo has gradients of the weight baked; another variant would work");
   if (config.table == TableForm::attached && gradient.image_alignment != 0)
     throw Error(ErrorKind::internal, "channels-first activations whose rows begin after unknown counters");
   if (config.split < 1) refuse("a config's split is 1 or more");

@@ -90,8 +90,10 @@ Instance instantiate(const Sddmm& gradient, const Target&, const Config& config)
   Declarations& members = instance.declarations;
   members.number("tile_n", config.tile_n, "positions of a tile");
   members.number("piece_out", shape.group.piece.out, "outputs of a piece");
-  members.number("blocks", gradient.layout.blocks(), "of dw");
-  members.number("outputs", gradient.row_features(), "of dw and dy");
+  if (config.table != TableForm::attached) {
+    members.number("blocks", gradient.layout.blocks(), "of dw");
+    members.number("outputs", gradient.row_features(), "of dw and dy");
+  }
   members.number("place_bytes", shape.group.place_bytes, "of a stage");
   declare_box(members, shape.box);
   members.number("operands", wgmma_operands_of(gradient.dtype), "ptx::WgmmaOperands");

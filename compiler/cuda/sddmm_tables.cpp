@@ -151,9 +151,9 @@ void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, co
     write_run_tables(source, places, gradient, schedule, config.table, gates);
 }
 
-void write_attached_table(Source& source, std::string_view gates) {
-  const std::size_t index = source.entries.size();
-  source.text += fmt::format("\nstruct Table{} : sparsekiln::AttachedRuns {{\n{}}};\n", index, gates);
+void write_attached_table(Source& source, const Config& config, std::string_view gates) {
+  source.text += fmt::format("\nstruct Table{} : sparsekiln::{} {{\n{}}};\n", source.entries.size(),
+                             groups_blocks(config) ? "AttachedGroups" : "AttachedRuns", gates);
 }
 
 TableImage image_of(const Sddmm& gradient, const BlockRuns& schedule, const Config& config,

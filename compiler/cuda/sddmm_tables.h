@@ -21,7 +21,7 @@ namespace sparsekiln::cuda {
 void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
                   const Config& config, std::string_view gates);
 /// Writes a `struct Table<index>` that comes with the launch.
-void write_attached_table(Source& source, std::string_view gates);
+void write_attached_table(Source& source, const Config& config, std::string_view gates);
 /// What it comes with: `slices` CTAs share a run.
 [[nodiscard]] TableImage image_of(const Sddmm& gradient, const BlockRuns& schedule, const Config& config,
                                   std::int32_t slices);

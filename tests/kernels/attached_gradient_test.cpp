@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sparsekiln/patterns.h>
@@ -36,6 +37,8 @@ std::vector<Way> ways() {
   if (target.compute_capability() != 90) return all;
   all.push_back({"wgmma tile_n=64 stages=3 warps=12 rows=2", {64, 64}, 200, {DType::bf16}});
   all.push_back({"wgmma tile_n=64 stages=3 warps=12", {128, 128}, 200, {DType::f16}});
+  all.push_back({"grouped tile_n=32 stages=3 warps=16 rows=6", {64, 64}, 900, {DType::bf16}});
+  all.push_back({"grouped tile_n=32 stages=4 warps=16 rows=12", {128, 64}, 100, {DType::f16}});
   return all;
 }
 
@@ -80,6 +83,27 @@ TEST_CASE("an attached gradient of the weight takes another layout and the first
   }
 }
 
+TEST_CASE("an attached gradient of a convolution by halo computes the same bits as the baked one") {
+  const Target target = Suite::current().device()->target();
+  if (Suite::current().on_cpu() || target.compute_capability() != 90) return;
+  for (const std::string_view config : {"halo tile_n=64 stages=2 warps=16 rows=6 table=global",
+                                        "halo tile_n=112 stages=2 warps=16 rows=12 table=global"})
+    for (const char* const geometry :
+         {"kernel=3x3 padding=1 input=14x13", "kernel=3 stride=2 padding=1 input=30"}) {
+      Options options = Suite::current().options({32, 32}, 20, {DType::f16});
+      options.operation = Operation::grad_weight;
+      options.convolution = parse_convolution(geometry);
+      options.bias_gradient = true;
+      options.specialization = Specialization::attached;
+      options.config = parse_config(config);
+      CAPTURE(std::string(config));
+      CAPTURE(std::string(geometry));
+      for (const Layout& layout : {patterns::random(3, 4, 0.6, 1), patterns::random(9, 12, 0.9, 2),
+                                   Layout::from_mask(2, 2, std::vector<std::uint8_t>(4))})
+        CHECK(attached_failure(compile(layout, options), layout, options, 20) == "");
+    }
+}
+
 TEST_CASE("96 layers, each with a layout of its own, take three compiles in all") {
   Options options = Suite::current().options({32, 32}, Batch::up_to(1 << 20), {DType::f16});
   options.cache_dir = Suite::current().scratch() / "layers";
@@ -105,7 +129,7 @@ TEST_CASE("an attached gradient of the weight sums several pairs, gates and what
     Options options = options_of(way, true);
     options.epilogue.scale = true;
     CHECK(attached_failure(compile(layout, options), layout, options, way.n) == "");
-    if (way.config.starts_with("wgmma")) continue;
+    if (way.config.starts_with("wgmma") || way.config.starts_with("grouped")) continue;
     options.gates = options.gate_gradient = true;
     options.derivative = Activation::gelu;
     CHECK(attached_failure(compile(layout, options), layout, options, way.n) == "");

@@ -74,7 +74,8 @@ TEST_CASE("numbers of variant grouped that do not go together are refused, with 
   refused("tile_out=0 would work", [](Config& config) { config.tile_out = 8; });
   refused("split=1 would work", [](Config& config) { config.split = 2; });
   refused("cluster=1", [](Config& config) { config.cluster = 2; });
-  refused("its layout is baked", [](Config& config) { config.table = TableForm::attached; });
+  refused("table=constant, global or attached would work",
+          [](Config& config) { config.table = TableForm::unrolled; });
 }
 
 TEST_CASE("the ring of variant grouped has room for as many tiles as fit its stages") {

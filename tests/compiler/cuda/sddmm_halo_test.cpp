@@ -91,8 +91,8 @@ TEST_CASE("numbers of halo's gradient of the weight that do not go together are 
           {64, 32});
   refused("tile_out=0 would work", [](Config& config) { config.tile_out = 8; });
   refused("split=1 would work", [](Config& config) { config.split = 2; });
-  refused("variant halo has gradients of the weight baked",
-          [](Config& config) { config.table = TableForm::attached; });
+  refused("table=constant, global or attached would work",
+          [](Config& config) { config.table = TableForm::unrolled; });
   refused("a smaller tile_n would work", [](Config& config) {
     config.tile_n = 256;
     config.stages = 6;
