@@ -28,7 +28,10 @@ _MAY_INCLUDE = {
 # The emulator stands alone, and its users see one header of it: what it has beside cuda.h, in C, as a program that
 # loads the library would.
 _EMULATOR_FACE = "emulator/control.h"
-_SEPARATE = {("compiler/cuda", "compiler/cpu"), ("runtime/cuda", "runtime/cpu")}  # within one module
+_SEPARATE = {(f"{module}/cuda", f"{module}/cpu") for module in ("compiler", "autotune", "runtime")}  # within one module
+# Which kind a target is concerns its backend alone, and the type.
+_KIND_OF_TARGET = re.compile(r"(?<!Driver)Kind::(?:cuda|cpu)\b")
+_OF_BACKENDS = re.compile(r"/(?:cuda|cpu)/|^(?:include/sparsekiln|compiler)/target\.(?:h|cpp)$")
 _NO_CLOCK = {"compiler", "templates"}
 _TOP = {
     *("meson.build meson_options.txt pyproject.toml dev README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md LICENSE .clang-format .gitignore .ci".split()),
@@ -60,6 +63,11 @@ def include_finding(file: str, quote: str, target: str) -> str | None:
     return None
 
 
+def asks_for_kind(file: str, line: str) -> bool:
+    module = file.partition("/")[0]
+    return module in _MAY_INCLUDE and not _OF_BACKENDS.search(file) and _KIND_OF_TARGET.search(line) is not None
+
+
 def findings(file: str, text: str):
     lines = text.splitlines()
     if len(lines) > _LONGEST and not file.startswith(_BY_PROGRAMS):
@@ -70,6 +78,8 @@ def findings(file: str, text: str):
             finding = include_finding(file, *include.groups())
             if finding:
                 yield f"{file}:{number}: {finding}"
+        if asks_for_kind(file, line):
+            yield f"{file}:{number}: asks which kind a target is: that is a row of its backend"
         stray = _STRAY_PATH.search(line)
         if stray:
             yield f"{file}:{number}: a path of one machine: {stray.group()}"

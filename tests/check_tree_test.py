@@ -1,4 +1,4 @@
-"""What check_tree.py says of circles of includes, and of functions that replace others."""
+"""What check_tree.py says of kinds of targets, circles of includes, and functions that replace others."""
 
 import unittest
 
@@ -7,6 +7,14 @@ import check_tree
 
 def found(texts: dict[str, str]) -> list[str]:
     return list(check_tree.circles(texts))
+
+
+class Kinds(unittest.TestCase):
+    def test_only_backends_ask_which_kind_a_target_is(self):
+        line = "  if (target.kind == Target::Kind::cuda) return;\n"
+        for file, count in (("runtime/build.cpp", 1), ("tools/run.cpp", 1), ("autotune/cuda/backend.cpp", 0), ("tests/kernels/suite.cpp", 0)):
+            self.assertEqual(len(list(check_tree.findings(file, line))), count, file)
+        self.assertEqual(list(check_tree.findings("runtime/driver_choice.h", "DriverKind kind = DriverKind::cuda;\n")), [])
 
 
 class Circles(unittest.TestCase):
