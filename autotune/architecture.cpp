@@ -22,7 +22,7 @@ namespace {
 //        in float32, 82.6 of tf32).
 //   90   H100 SXM: data sheet 2023 (3.35 TB/s, 989 TFLOPS of f16, 67 of float32) and "H100 Tensor Core GPU
 //        Architecture" white paper 2022 (1830 MHz for tensor cores). The share of mma.sync and L2's rate as
-//        fitted to an H100 (cuda_timing.cpp); Luo et al. 2024, arXiv:2402.13499, have 62 % of wgmma's rate.
+//        fitted to an H100 (cuda/timing.cpp); Luo et al. 2024, arXiv:2402.13499, have 62 % of wgmma's rate.
 //   100  B200: "Blackwell Architecture" data sheet of HGX B200 2024, an eighth of it (8 TB/s, 2.25 PFLOPS of
 //        f16, dense). mma.sync is not its tensor cores' own instruction either: an estimate, half.
 //   110  Thor: "Jetson Thor" data sheet 2025 (273 GB/s). Clock and tensor cores are estimates.

@@ -37,6 +37,8 @@ struct TuningBackend {
   std::vector<const FamilyTuning<Sddmm>*> (*sddmm_tunings)();
   /// Tiles of few batch rows are worth a try for batches of so many of them at most: each reads the weight.
   std::int64_t most_small_tiles = std::numeric_limits<std::int64_t>::max();
+  /// Whether a config of a family's default axes may be the default of a batch of n; null: all may.
+  bool (*may_be_default)(const Problem&, const Config&, std::int64_t n) = nullptr;
   /// Whether the compiler may refuse a config with tables in global memory for its split.
   bool may_refuse_split = true;
   /// As the functions of autotune/default_plan.h.

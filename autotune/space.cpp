@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "autotune/backend.h"
-#include "autotune/cuda/counts.h"
 #include "autotune/prediction.h"
 #include "autotune/quotient_up.h"
 #include "compiler/build.h"
@@ -199,12 +198,11 @@ Space space_of(const Computed& computed, const Problem& problem, const Target& t
 template <class Computed>
 std::vector<Config> default_candidates(const Computed& computed, const Problem& problem, const Target& target,
                                        std::int64_t n) {
+  const auto may_be_default = tuning_of(target).may_be_default;
   std::vector<Config> candidates;
   for (const FamilyTuning<Computed>* const tuning : tunings_for(computed, target))
     each(tuning->variant, tuning->default_axes, [&](const Config& config) {
-      // The price of CTAs that share x needs a schedule. `stream` was measured for two batch tiles at most.
-      if (config.cluster_rows > 1 && problem.layout.blocks() > cuda::kMostScheduled) return;
-      if (config.variant == Variant::stream && n > 2 * std::int64_t{config.tile_n}) return;
+      if (may_be_default != nullptr && !may_be_default(problem, config, n)) return;
       if (rejection(*tuning, computed, {problem, target, n, config}) == nullptr) candidates.push_back(config);
     });
   return candidates;

@@ -20,8 +20,9 @@ struct Cuts {
 /// workspace, tables and, on the cpu, passes. The code, and everything else, is that of `shared`, whatever
 /// layout that has already. `plan`: that of `shared` with the numbers that follow from the layout, by which
 /// schedules are made; where it is empty, that of `shared` itself. Pure. Cut dimensions must match those
-/// of `shared`: each one was cut there, too, by whatever it was. Throws `invalid_argument` where the tables
-/// are part of the code, or where the layout, in blocks of this size, is one that no kernel takes.
+/// of `shared`, by the same number of features unless Backend::attached_cuts_anywhere holds, which nothing
+/// checks: `shared` has no features. Throws `invalid_argument` where the tables are part of the code, or
+/// where the layout, in blocks of this size, is one that no kernel takes.
 [[nodiscard]] Binary attach(const Layout& layout, const Binary& shared, Cuts cuts = {},
                             const Plan& plan = {});
 

@@ -62,6 +62,8 @@ struct Backend {
   /// Whether the code for layouts with partial edge blocks serves every number of features in them; otherwise
   /// these numbers are part of it.
   bool attached_cuts_anywhere = false;
+  /// Whether launches of what is computed overlap the launches before them. Null: none do.
+  bool (*overlaps_launches)(const Computation&, const Target&) = nullptr;
   /// Whether attached code may be so much slower that a baked kernel takes its place later
   /// (Specialization::tiered). Others answer such a request with the baked one.
   bool tiered = false;

@@ -21,11 +21,11 @@ constexpr std::int32_t kMaxWorkers = 1 << 16;
 
 /// The target that `name` stands for, one of the backends'; `text` is what it was written in.
 Target find_target(std::string_view name, std::string_view text) {
-  std::string known;
-  for (const Backend* const backend : backends()) {
+  for (const Backend* const backend : backends())
     if (std::optional<Target> target = backend->find_target(name)) return *std::move(target);
+  std::string known;
+  for (const Backend* const backend : backends())
     known += (known.empty() ? "" : ", ") + backend->target_names();
-  }
   throw Error(
       ErrorKind::invalid_argument,
       fmt::format("target '{}' is not known: one of {}; each with :WORKERS at will", printable(text), known));

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
+#include "compiler/backend.h"
 #include "compiler/computation_fields.h"
-#include "compiler/cuda/family.h"
 #include "runtime/backend.h"
 
 namespace sparsekiln {
@@ -55,7 +55,8 @@ BuildJob job_without_plan(const Layout& layout, const Options& options) {
                .require = options.require,
                .pinned = options.config.has_value()};
   // Where launches do not overlap, kernels that might are those that do not.
-  job.problem.overlap_launches = cuda::overlaps_launches(job.problem, job.target);
+  const auto overlaps_launches = backend_of(job.target).overlaps_launches;
+  job.problem.overlap_launches = overlaps_launches != nullptr && overlaps_launches(job.problem, job.target);
   job.toolchain = toolchain_for(job.target, options.target);
   check_options(options);
   if (options.config && job.problem.batch.dynamic())

@@ -1,8 +1,10 @@
 #include "runtime/stored_requests.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -65,6 +67,24 @@ Layout layout_of(const cache::ReadOnlyStore& store, const std::string& digest) {
   return layout;
 }
 
+/// A layout that an attached kernel may have: of one block, or of as many rows and columns of blocks as the
+/// features take that are cut.
+Layout any_layout(const Options& options) {
+  const auto blocks_of = [](std::int64_t cut, std::int32_t side) {
+    return static_cast<std::int32_t>(std::max<std::int64_t>((cut + side - 1) / side, 1));
+  };
+  std::int64_t of_rows = options.out_features;
+  std::int64_t of_cols = options.in_features;
+  if (options.convolution.transposed) std::swap(of_rows, of_cols);
+  const std::int32_t rows = blocks_of(of_rows, options.block.out);
+  const std::int32_t cols = blocks_of(of_cols, options.block.in);
+  std::vector<std::int32_t> crow(static_cast<std::size_t>(rows) + 1);
+  std::iota(crow.begin(), crow.end(), 0);
+  std::vector<std::int32_t> col(static_cast<std::size_t>(rows));
+  for (std::int32_t row = 0; row < rows; ++row) col[static_cast<std::size_t>(row)] = row % cols;
+  return Layout::from_csr(rows, cols, std::move(crow), std::move(col));
+}
+
 }  // namespace
 
 StoredRequest stored_request(const cache::ReadOnlyStore& store, const cache::Identity& identity) {
@@ -72,7 +92,7 @@ StoredRequest stored_request(const cache::ReadOnlyStore& store, const cache::Ide
   try {
     StoredRequest kernel = kernel_of(fields);
     kernel.layout = kernel.options.specialization == Specialization::attached
-                        ? Layout::from_mask(1, 1, std::vector<std::uint8_t>{1})
+                        ? any_layout(kernel.options)
                         : layout_of(store, fields.at("layout"));
     return kernel;
   } catch (const std::logic_error&) {  // a field is missing

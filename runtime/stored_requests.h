@@ -14,7 +14,7 @@ namespace sparsekiln {
 
 /// A kernel that a store has, or had, as it was asked for.
 struct StoredRequest {
-  Layout layout;         ///< of one block where it is attached: the code is the same for all
+  Layout layout;         ///< where it is attached one that the code serves
   Options options;       ///< `target` is the one that it was made for; `config` is not set
   Plan plan;             ///< the one that it was made with
   bool current = false;  ///< made by this very compiler: with that plan it is what the store has

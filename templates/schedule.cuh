@@ -92,7 +92,7 @@ struct AttachedTables {
   int counters_of_tile;
   int features_of_y;  ///< forward
   int columns_of_x;   ///< block columns of the product, of a linear layer
-  int unused;
+  int blocks_of_weight;
 
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }

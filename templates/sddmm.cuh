@@ -45,9 +45,6 @@ struct AttachedRuns {
     return {run.x, run.y, run.z, run.w};
   }
   __device__ __forceinline__ int column(int block) const { return columns[block]; }
-  /// Where the taps of a convolution share gates, a derived class hides these.
-  __device__ __forceinline__ int gate(int block) const { return block; }
-  __device__ __forceinline__ int first_block(int gate) const { return gate; }
   __device__ __forceinline__ int slices() const { return slices_of_run; }
   __device__ __forceinline__ int blocks() const { return blocks_of_weight; }
   __device__ __forceinline__ long long counter_bytes() const { return counter_bytes_in_front; }
@@ -64,8 +61,10 @@ __device__ __forceinline__ int most_slices(const typename Config::Table& table) 
 /// Where sums begin in the workspace, after the counters of runs.
 template <class Config>
 __device__ __forceinline__ char* after_counters(void* workspace, const typename Config::Table& table) {
-  if constexpr (Config::attached) return static_cast<char*>(workspace) + table.counter_bytes();
-  return static_cast<char*>(workspace) + Config::counter_bytes;
+  if constexpr (Config::attached)
+    return static_cast<char*>(workspace) + table.counter_bytes();
+  else
+    return static_cast<char*>(workspace) + Config::counter_bytes;
 }
 
 /// The epilogue arguments: what is done with the accumulators.
@@ -215,7 +214,8 @@ __device__ __forceinline__ float* sums_of_taps(const SddmmEpilogue<Config>& epil
   auto* const workspace = static_cast<char*>(epilogue.workspace);
   if constexpr (Config::attached)
     return reinterpret_cast<float*>(workspace + table.counter_bytes() + table.sums_bytes) - table.blocks();
-  return reinterpret_cast<float*>(workspace + Config::bytes_before_gates);
+  else
+    return reinterpret_cast<float*>(workspace + Config::bytes_before_gates);
 }
 
 /// Computes Σ dw · W over each block of a run, one warp per block. Lane l adds elements 32 · i + l in
@@ -256,10 +256,13 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
   }
 }
 
+/// The Table says which gate a block has, where there are gates.
 template <class Config>
 __device__ __forceinline__ int number_of_gates(const typename Config::Table& table) {
-  if constexpr (Config::attached) return table.gate(table.blocks());
-  return Config::gates;
+  if constexpr (Config::attached)
+    return table.gate(table.blocks());
+  else
+    return Config::gates;
 }
 
 /// A kernel after `sddmm`, with the same grid, where the taps of a convolution share gates, and different

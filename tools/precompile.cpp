@@ -14,6 +14,7 @@
 
 #include "cache/pack.h"
 #include "compiler/cuda/compatibility.h"
+#include "runtime/backend.h"
 #include "tools/command.h"
 #include "tools/jobs.h"
 #include "tools/options.h"
@@ -106,7 +107,8 @@ Answer precompile(const PrecompileArguments& arguments) {
                 fmt::format("precompile: this store has seen no kernel that can be made again{}{}",
                             answer.warnings.empty() ? "" : ":\n  ", fmt::join(answer.warnings, "\n  ")));
   if (const auto driver = driver_of(arguments))
-    for (KernelJob& job : jobs) job.job.toolchain = *driver;
+    for (KernelJob& job : jobs)
+      if (devices_of(job.job.target).toolchain != nullptr) job.job.toolchain = *driver;
   jobs = jobs_of_shard(std::move(jobs), parse_shard(arguments.shard));
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   report(precompile_all(jobs, arguments.workers == 0 ? cores : static_cast<std::size_t>(arguments.workers)),

@@ -19,7 +19,6 @@
 #include "autotune/cuda/work.h"
 #include "autotune/default_plan.h"
 #include "autotune/prediction.h"
-#include "autotune/quotient_up.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"
 #include "compiler/cuda/emit.h"
@@ -117,21 +116,18 @@ Plan choose_by_price(const Problem& problem, const Target& target) {
 }
 
 /// The problem with a layout as any: what an attached kernel's config is priced for. Layers of convolutions
-/// have few blocks, and many positions. Features that are cut are part of the code, and so are known.
+/// have few blocks, and many positions. Where features are cut, the last block has as many of them.
 Problem of_any_layout(Problem problem) {
   constexpr double kDensity = 0.1;
   static const Layout of_linear = patterns::random(128, 128, kDensity, 1);
   static const Layout of_convolution = patterns::random(8, 8, kDensity, 1);
   problem.layout = problem.convolution.present() ? of_convolution : of_linear;
-  std::int64_t of_rows = problem.cut_out_features;
-  std::int64_t of_cols = problem.cut_in_features;
-  if (problem.convolution.transposed) std::swap(of_rows, of_cols);
-  if (of_rows == 0 && of_cols == 0) return problem;
-  const auto extent = [](std::int64_t cut, std::int32_t side, std::int32_t usual) {
-    return cut == 0 ? usual : static_cast<std::int32_t>(quotient_up(cut, side));
+  const auto cut = [&](std::int64_t& features, std::int32_t side) {
+    if (features != 0) features = (problem.layout.rows() - 1) * std::int64_t{side} + features % side;
   };
-  problem.layout = patterns::random(extent(of_rows, problem.block.out, problem.layout.rows()),
-                                    extent(of_cols, problem.block.in, problem.layout.cols()), kDensity, 1);
+  const bool transposed = problem.convolution.transposed;
+  cut(transposed ? problem.cut_in_features : problem.cut_out_features, problem.block.out);
+  cut(transposed ? problem.cut_out_features : problem.cut_in_features, problem.block.in);
   return problem;
 }
 
@@ -245,6 +241,12 @@ std::vector<const FamilyTuning<Computed>*> tunings_of(const auto& families) {
   return tunings;
 }
 
+/// The price of CTAs that share x needs a schedule. `stream` was measured for two batch tiles at most.
+bool may_be_default(const Problem& problem, const Config& config, std::int64_t n) {
+  if (config.cluster_rows > 1 && problem.layout.blocks() > kMostScheduled) return false;
+  return config.variant != Variant::stream || n <= 2 * std::int64_t{config.tile_n};
+}
+
 MachinePeak documented_peak(const Problem& problem, const Target& target, const Part& part) {
   const Architecture figures = architecture(target, part);
   return {2 * figures.products(problem.dtype, problem.math) * figures.clock_ghz * target.workers,
@@ -259,6 +261,7 @@ constexpr TuningBackend kTuning{
     .spmm_tunings = [] { return tunings_of<Spmm>(spmm_families()); },
     .sddmm_tunings = [] { return tunings_of<Sddmm>(sddmm_families()); },
     .most_small_tiles = 8,
+    .may_be_default = may_be_default,
     .may_refuse_split = false,
     .choose_plan = choose_by_price,
     .choose_attached_plan = choose_attached_plan,

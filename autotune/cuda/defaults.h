@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 /// gives the least time, of those that families offer (FamilyTuning::default_axes), or within 1 % of that the
 /// one with the shortest code. Its tables are in global memory. The problem must be one that cuda::validate
 /// lets through: one of the configs then computes it.
-/// `form`: of the tables that its kernel will have, which some families do not take attached.
+/// `form`: of the tables that its kernel will have, which a family may refuse.
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n,
                                     TableForm form = TableForm::global);
 

@@ -15,7 +15,7 @@ namespace sparsekiln::cuda {
 /// usual one of the architecture.
 [[nodiscard]] std::optional<Target> find_target(std::string_view name);
 
-/// "t4, … or sm_75 and later"
+/// "t4, … sm_75 and later"
 [[nodiscard]] std::string target_names();
 
 }  // namespace sparsekiln::cuda

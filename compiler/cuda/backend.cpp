@@ -61,8 +61,7 @@ std::string describe(const Binary&, const Entry& entry) {
   const Resources& taken = entry.resources;
   return fmt::format(
       "{} × {} threads, tile_n {}, {} bytes of code, {} registers, {} + {} bytes shared, {} bytes spilled, "
-      "{} "
-      "bytes constant",
+      "{} bytes constant",
       entry.workers, entry.threads, entry.tile_n, taken.code_bytes, taken.registers, taken.shared_bytes,
       entry.dynamic_shared_bytes, taken.spill_store_bytes, taken.constant_bytes);
 }
@@ -83,6 +82,7 @@ constexpr Backend kBackend{.kind = Target::Kind::cuda,
                            .resources = resources,
                            .attach_tables = attach_tables,
                            .check_any_layout = check_any_layout,
+                           .overlaps_launches = overlaps_launches,
                            .tiered = true,
                            .describe = describe};
 

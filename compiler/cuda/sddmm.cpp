@@ -84,8 +84,7 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
 
 /// The members of Config in templates/sddmm.cuh, besides those of its family.
 Declarations declarations_of(const Sddmm& gradient, const Target& target, const Config& config,
-                             const Instance& instance, std::int32_t slices, std::int64_t counter_bytes,
-                             std::int64_t bytes_before_gates) {
+                             const Instance& instance, std::int32_t slices) {
   Declarations members;
   members.type("Operand", fmt::format("sparsekiln::{}", operand_of(gradient.dtype)));
   members.type("Element", "Operand::Element");
@@ -99,7 +98,6 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.number("threads", instance.threads);
   members.number("slices", slices, "CTAs that share a run, at most");
   members.number("chunks_of_slice", kChunksOfSlice);
-  members.number("counter_bytes", counter_bytes, "in front of the workspace");
   members.number("alignment", gradient.alignment,
                  "bytes that addresses and strides of activations are multiples of");
   members.number("in_features", gradient.cut_cols(), "where the last block column is cut; 0: it is whole");
@@ -113,10 +111,6 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("has_bias_gradient", gradient.bias_gradient);
   members.flag("has_gate_gradient", gradient.gate_gradient);
   members.flag("sums_gates_of_taps", gradient.sums_gates_of_taps());
-  if (gradient.sums_gates_of_taps()) {
-    members.number("gates", gradient.block_gates.count());
-    members.number("bytes_before_gates", bytes_before_gates, "in the workspace");
-  }
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
   members.append(
       image_declarations(gradient.convolution, gradient.correlation.get(), gradient.gathers(), false));
@@ -310,9 +304,15 @@ class KernelWriter {
 
   void write(const Config& config, const Instance& instance, Entry entry, const LayoutFigures& figures) {
     const bool takes_tables = config.table == TableForm::attached;
-    Declarations members = declarations_of(gradient_, target_, config, instance, figures.slices,
-                                           figures.workspace.counter_bytes, figures.bytes_before_gates);
+    Declarations members = declarations_of(gradient_, target_, config, instance, figures.slices);
     members.flag("attached", takes_tables, "what follows from a layout is in the tables");
+    if (!takes_tables) {
+      members.number("counter_bytes", figures.workspace.counter_bytes, "in front of the workspace");
+      if (gradient_.sums_gates_of_taps()) {
+        members.number("gates", gradient_.block_gates.count());
+        members.number("bytes_before_gates", figures.bytes_before_gates, "in the workspace");
+      }
+    }
     if (gradient_.image_alignment != 0)
       members.append(
           transposition_declarations(TransposedImages(gradient_), gradient_.image_alignment, instance,

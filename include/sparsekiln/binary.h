@@ -103,10 +103,12 @@ struct TableImage {
   static constexpr std::size_t kArrays = 7;
   static constexpr std::int64_t kAlignment = 16;
   std::vector<std::byte> bytes;  ///< never empty where a layout is attached
-  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it, or the cpu's
-  /// arrays: multiples of kAlignment. An array without elements begins where the next one does.
+  /// Where worker_begin, steps, more_blocks, item_ends, rows, splits and parts begin in it, or the arrays of
+  /// a gradient of the weight (AttachedRuns in templates/sddmm.cuh), or the cpu's: multiples of kAlignment.
+  /// An array without elements begins where the next one does.
   std::array<std::int64_t, kArrays> offsets{};
-  std::int32_t counters = 0;  ///< arrival counters of one batch tile
+  /// Arrival counters of one batch tile; of a gradient of the weight the CTAs that share a run.
+  std::int32_t counters = 0;
   friend bool operator==(const TableImage&, const TableImage&) = default;
 };
 

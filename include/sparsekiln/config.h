@@ -67,7 +67,7 @@ enum class OperandA : std::uint8_t {
 inline constexpr std::int32_t kAllInFlight = 0;
 inline constexpr std::int32_t kDerivedInFlight = -1;
 
-/// Config::split of attached tables: what suits the layout, chosen when it is attached.
+/// Config::split of products with attached tables: what suits the layout, chosen when it is attached.
 inline constexpr std::int32_t kDerivedSplit = 0;
 
 /// The tuned numbers of one kernel. They decide its speed, never its precision.

@@ -92,7 +92,7 @@ def compile(
     progress: of tuning: True draws a bar on standard error (None: where that is a terminal); a callable is told
         (candidates settled, candidates, best so far in microseconds, seconds).
     attached: the layout is not baked into the code: layouts share compiles, and Kernel.relayout takes another one. Not for a
-        mask of taps for each block, and on CUDA targets neither for grad_weight, nor for cut blocks or channels-first images.
+        mask of taps for each block, and on CUDA targets not for channels-first images.
     tiered: serves attached at once, and with the layout baked in when that has been compiled in the background, for what
         attached takes; on the cpu baked at once, for everything.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.

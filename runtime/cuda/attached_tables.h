@@ -24,7 +24,7 @@ class AttachedTables {
   ~AttachedTables();
 
   /// What an entry's parameter for Argument::tables is copied from: of the memory order of AttachedTables in
-  /// templates/schedule.cuh. Null for an entry that takes none.
+  /// templates/schedule.cuh and AttachedRuns in templates/sddmm.cuh. Null for an entry that takes none.
   [[nodiscard]] const void* argument(std::size_t entry) const {
     return arguments_.empty() ? nullptr : &arguments_[entry];
   }
@@ -34,8 +34,8 @@ class AttachedTables {
     std::uint64_t arrays[TableImage::kArrays];  ///< addresses on the device
     std::int64_t counter_bytes;
     std::int64_t tile_bytes;
-    std::int32_t counters;
-    std::int32_t features;  ///< of y, forward
+    std::int32_t counters;  ///< TableImage::counters
+    std::int32_t features;  ///< of y of a forward product
     std::int32_t columns;   ///< of the product, of a linear layer
     std::int32_t blocks;    ///< of the weight
   };

@@ -132,7 +132,6 @@ TEST_CASE("an attached convolution with an edge bias knows the features of its l
 }
 
 TEST_CASE("an attached convolution with partial edge blocks keeps its features with another layout") {
-  if (!Suite::current().on_cpu()) return;  // CUDA targets refuse it
   for (const Operation operation : kOperations)
     for (const char* const geometry : kGeometries) {
       Options options = options_for(operation, geometry, 2);

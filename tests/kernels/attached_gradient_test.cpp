@@ -101,6 +101,14 @@ TEST_CASE("an attached gradient of a convolution by halo computes the same bits 
       for (const Layout& layout : {patterns::random(3, 4, 0.6, 1), patterns::random(9, 12, 0.9, 2),
                                    Layout::from_mask(2, 2, std::vector<std::uint8_t>(4))})
         CHECK(attached_failure(compile(layout, options), layout, options, 20) == "");
+      // Many CTAs share the groups of few blocks, and none those of many.
+      options.epilogue.scale = true;
+      Kernel kernel = compile(patterns::random(9, 12, 0.05, 3), options);
+      for (const double density : {0.9, 0.0, 0.05}) {
+        const Layout other = patterns::random(9, 12, density, 4);
+        kernel.relayout(other);
+        CHECK(attached_failure(kernel, other, options, 20) == "");
+      }
     }
 }
 

@@ -202,6 +202,32 @@ TEST_CASE("with attached tables the layout has no part in the key, and all else 
   CHECK_FALSE(key(asked) == base);
 }
 
+TEST_CASE(
+    "code with attached tables is of its features where these are cut, on CUDA targets; on the cpu it serves "
+    "all") {
+  Asked asked = sample();
+  asked.plan[0].config.table = TableForm::attached;
+  const Digest whole = key(asked);
+  asked.problem.layout = patterns::random(5, 7, 0.9, 2);
+  const auto cut = [&](std::int64_t in, std::int64_t out) {
+    asked.problem.cut_in_features = in;
+    asked.problem.cut_out_features = out;
+    return key(asked);
+  };
+  const std::int64_t in = 7 * std::int64_t{asked.problem.block.in};
+  const std::int64_t out = 5 * std::int64_t{asked.problem.block.out};
+  for (const char* const target : {"sm_90", "x86-64-v3:2"}) {
+    asked.target = Target::parse(target);
+    const bool anywhere = std::string_view(target) != "sm_90";
+    CHECK((cut(in - 1, 0) == cut(in - 2, 0)) == anywhere);
+    CHECK((cut(0, out - 1) == cut(0, out - 3)) == anywhere);
+    CHECK_FALSE(cut(in - 1, 0) == cut(0, out - 1));
+    CHECK_FALSE(cut(in - 1, 0) == cut(0, 0));
+    CHECK(cut(in - 1, out - 1) == cut(in - 1, out - 1));
+  }
+  CHECK_FALSE(whole == key(asked));
+}
+
 TEST_CASE("the same request has the same key") { CHECK(key(sample()) == key(sample())); }
 
 TEST_CASE("the compiler's digest is a part of the key") {
