@@ -37,11 +37,13 @@ std::string_view normalisation_function(const Spmm& problem) {
 
 Declarations normalisation_declarations(const Spmm& problem, const Instance& instance, bool attached) {
   const Epilogue& ends = *problem.normalisation;
-  const std::int64_t features = attached ? problem.block.out : problem.normalised_features();
+  // Code for any layout knows features that are cut; others fill whole blocks.
+  const bool known = !attached || problem.cut_out != 0;
+  const std::int64_t features = known ? problem.normalised_features() : problem.block.out;
   Declarations members;
   members.type("NormOutput", fmt::format("sparsekiln::{}", output_of(problem.result_dtype)));
   members.type("NormActivation", fmt::format("sparsekiln::{}", activation_of(ends.activation)));
-  members.number("norm_features", attached ? 0 : features, "that are normalised together; 0: the launch's");
+  members.number("norm_features", known ? features : 0, "that are normalised together; 0: the launch's");
   members.number("norm_piece", aligned_features(problem, features), "of them that a thread reads at once");
   members.flag("norm_activates", ends.activation != Activation::none);
   members.flag("norm_multiplies", ends.multiply);
