@@ -2,25 +2,15 @@
 
 #include <array>
 
-#include <fmt/format.h>
-#include <sparsekiln/error.h>
-
-#include "backend_list.h"
+#include "compiler/backend_rows.h"
 
 namespace sparsekiln {
 
-#define SPARSEKILN_DECLARE(name)      \
-  namespace name {                    \
-  extern const TuningBackend kTuning; \
-  }
-SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE)
+SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE_ROW, TuningBackend, kTuning)
 
 const TuningBackend& tuning_of(const Target& target) {
-#define SPARSEKILN_ADDRESS(name) &name::kTuning,
-  static constexpr std::array kAll{SPARSEKILN_BACKENDS(SPARSEKILN_ADDRESS)};
-  for (const TuningBackend* const tuning : kAll)
-    if (tuning->kind == target.kind) return *tuning;
-  throw Error(ErrorKind::internal, fmt::format("nothing tunes for target {}", target.to_string()));
+  static constexpr std::array kAll{SPARSEKILN_BACKENDS(SPARSEKILN_ROW_ADDRESS, kTuning)};
+  return row_of(target, kAll);
 }
 
 }  // namespace sparsekiln

@@ -3,24 +3,16 @@
 #include <array>
 #include <variant>
 
-#include <fmt/format.h>
-#include <sparsekiln/error.h>
-
-#include "backend_list.h"
+#include "compiler/backend_rows.h"
 #include "compiler/plan.h"
 
 namespace sparsekiln {
 
-#define SPARSEKILN_DECLARE(name) \
-  namespace name {               \
-  extern const Backend kBackend; \
-  }
-SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE)
+SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE_ROW, Backend, kBackend)
 
 namespace {
 
-#define SPARSEKILN_ADDRESS(name) &name::kBackend,
-constexpr std::array kBackends{SPARSEKILN_BACKENDS(SPARSEKILN_ADDRESS)};
+constexpr std::array kBackends{SPARSEKILN_BACKENDS(SPARSEKILN_ROW_ADDRESS, kBackend)};
 
 const auto& emitter_of(const Backend& backend, const Spmm&) { return backend.spmm; }
 const auto& emitter_of(const Backend& backend, const Sddmm&) { return backend.sddmm; }
@@ -59,11 +51,7 @@ Recipe Backend::recipe_of(const Computed& computed, const Target& target, const 
 
 std::span<const Backend* const> backends() { return kBackends; }
 
-const Backend& backend_of(const Target& target) {
-  for (const Backend* const backend : kBackends)
-    if (backend->kind == target.kind) return *backend;
-  throw Error(ErrorKind::internal, fmt::format("target {} belongs to no backend", target.to_string()));
-}
+const Backend& backend_of(const Target& target) { return row_of(target, kBackends); }
 
 Computed computed_by(const Problem& problem, const Target& target) {
   Computed computed = computed_by(problem);

@@ -9,21 +9,16 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
-#include "backend_list.h"
+#include "compiler/backend_rows.h"
 #include "runtime/backend.h"
 
 namespace sparsekiln {
 
-#define SPARSEKILN_DECLARE(name)       \
-  namespace name {                     \
-  extern const DeviceBackend kDevices; \
-  }
-SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE)
+SPARSEKILN_BACKENDS(SPARSEKILN_DECLARE_ROW, DeviceBackend, kDevices)
 
 namespace {
 
-#define SPARSEKILN_ADDRESS(name) &name::kDevices,
-constexpr std::array kAll{SPARSEKILN_BACKENDS(SPARSEKILN_ADDRESS)};
+constexpr std::array kAll{SPARSEKILN_BACKENDS(SPARSEKILN_ROW_ADDRESS, kDevices)};
 
 constexpr std::string_view kAuto = "auto";
 
@@ -44,11 +39,7 @@ std::optional<DeviceName> parse_device(std::string_view text) {
 
 }  // namespace
 
-const DeviceBackend& devices_of(const Target& target) {
-  for (const DeviceBackend* const devices : kAll)
-    if (devices->kind == target.kind) return *devices;
-  throw Error(ErrorKind::internal, fmt::format("nothing opens devices for target {}", target.to_string()));
-}
+const DeviceBackend& devices_of(const Target& target) { return row_of(target, kAll); }
 
 std::shared_ptr<const Device> open_device(std::string_view text) {
   if (const auto asked = parse_device(text)) return asked->devices->open(asked->name);

@@ -63,13 +63,13 @@ bool are_one_kernel(const Problem& problem, const Config& one, const Config& oth
 
 /// The numbers of a CUDA plan; its tables are in global memory. A gradient of the weight has one kernel for
 /// every n, which takes as many slices of a batch as are worth it.
-Plan choose_numbers(const Problem& problem, const Target& target, TableForm form = TableForm::global) {
+Plan choose_numbers(const Problem& problem, const Target& target) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
   Plan plan;
   for (const std::int64_t end :
        ranges ? range_ends(problem.batch, problem.convolution.present() ? BatchOf::images : BatchOf::rows)
               : std::vector<std::int64_t>{problem.batch.bound()}) {
-    const Config config = default_config(problem, target, end, form);
+    const Config config = default_config(problem, target, end);
     if (!plan.empty() && are_one_kernel(problem, plan.back().config, config))
       plan.back().up_to = end;
     else
@@ -162,12 +162,10 @@ Config at_layout(const Config& config, const Problem& problem, const Target& tar
   return best;
 }
 
+/// A gradient of the weight leaves nothing to the layout.
 Plan choose_attached_plan(const Problem& problem, const Target& target) {
-  const Problem any = of_any_layout(problem);
-  if (kind_of(problem.operation) == ProblemKind::spmm)
-    return left_to_layout(with_attached_tables(choose_by_price(any, target)));
-  std::visit([&](const auto& computed) { validate(computed, target); }, computed_by(any, target));
-  return with_attached_tables(choose_numbers(any, target, TableForm::attached));
+  Plan plan = with_attached_tables(choose_by_price(of_any_layout(problem), target));
+  return kind_of(problem.operation) == ProblemKind::spmm ? left_to_layout(std::move(plan)) : plan;
 }
 
 /// With attached tables that is left to the layout.

@@ -64,13 +64,10 @@ std::vector<Priced> priced(const Problem& problem, const Target& target, std::in
 /// is the shortest, and compiles fastest. In a family that is known by its structure the one that issues the
 /// fewest instructions: it leaves the least to what the model does not know.
 template <class Computed>
-Config default_config(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
-                      TableForm form) {
+Config default_config(const Computed& computed, const Problem& problem, const Target& target,
+                      std::int64_t n) {
   const ConfigCheck compiler(problem, target);
-  const auto works = [&](Config config) {
-    config.table = form;
-    return compiler.refusal(config).empty();
-  };
+  const auto works = [&](const Config& config) { return compiler.refusal(config).empty(); };
   const auto by_structure = [&](const Priced& one) {
     return find_family(computed, one.config.variant)->tuning->by_structure;
   };
@@ -106,8 +103,8 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
 
 }  // namespace
 
-Config default_config(const Problem& problem, const Target& target, std::int64_t n, TableForm form) {
-  return std::visit([&](const auto& computed) { return default_config(computed, problem, target, n, form); },
+Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
+  return std::visit([&](const auto& computed) { return default_config(computed, problem, target, n); },
                     computed_by(problem, target));
 }
 

@@ -15,9 +15,7 @@ namespace sparsekiln::cuda {
 /// gives the least time, of those that families offer (FamilyTuning::default_axes), or within 1 % of that the
 /// one with the shortest code. Its tables are in global memory. The problem must be one that cuda::validate
 /// lets through: one of the configs then computes it.
-/// `form`: of the tables that its kernel will have, which a family may refuse.
-[[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n,
-                                    TableForm form = TableForm::global);
+[[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
 
 /// Numbers for Config::split of a product: those that its family offers (SearchAxes::split) and does not
 /// reject, as far as a multiprocessor holds as many CTAs of the config; that of the config, or 1, where there
