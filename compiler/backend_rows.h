@@ -6,8 +6,8 @@
 
 #include "backend_list.h"
 
-// Modules have a row for each backend: a constant of one name in the backend's namespace. backend_list.h, which
-// meson.build writes, has SPARSEKILN_BACKENDS(row, ...), row(NAME, ...) for each.
+// Modules have a row for each backend: a constant of one name in the backend's namespace. backend_list.h,
+// which meson.build writes, has SPARSEKILN_BACKENDS(row, ...), row(NAME, ...) for each.
 
 /// For SPARSEKILN_BACKENDS, in namespace sparsekiln: declares the constants, and lists their addresses.
 #define SPARSEKILN_DECLARE_ROW(name, Row, constant) \
