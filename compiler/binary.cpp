@@ -153,10 +153,9 @@ bool can_be_encoded(const TensorMap& map) {
   const bool strided = within(map.stride, 0, (kStrideEnd - 1) / bytes) && map.stride * bytes % kUnit == 0;
   const bool boxed = within(map.box_length, 1, kMostBox) && within(map.box_rows, 1, kMostBox) &&
                      map.box_length * bytes % kUnit == 0;
-  const bool ordered =
-      one_of(map.interleave, {0, 4, 8}) &&
-      (map.interleave == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.interleave) == 0 &&
-                               map.box_rows % (4 * map.interleave) == 0));
+  const bool ordered = one_of(map.interleave, {0, 4, 8}) &&
+                       (map.interleave == 0 || (map.stride != 0 && map.rows % (4 * map.interleave) == 0 &&
+                                                map.box_rows % (4 * map.interleave) == 0));
   const bool of_images = map.image != std::array<std::int32_t, 3>{};
   std::int64_t positions = 1;  // of an image
   bool displaced = true;
@@ -276,9 +275,13 @@ Entry get_entry(ByteReader& in) {
   entry.tables = get_tables(in);
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
-  constexpr std::int32_t kMostClustered = 16;                             // CTAs along one dimension
-  constexpr std::int32_t kMostThreads = 1024;                             // of a CTA
-  constexpr std::int32_t kMostShared = 1 << 20;                           // no CTA has as much
+  const bool counts_rows =
+      std::all_of(entry.tensor_maps.begin(), entry.tensor_maps.end(),
+                  [](const TensorMap& map) { return map.interleave == 0 || map.rows != 0; });
+  if (!waits && !counts_rows) in.fail("a tensor map that interleaves rows without their number");
+  constexpr std::int32_t kMostClustered = 16;    // CTAs along one dimension
+  constexpr std::int32_t kMostThreads = 1024;    // of a CTA
+  constexpr std::int32_t kMostShared = 1 << 20;  // no CTA has as much
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
