@@ -10,6 +10,7 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/bytes.h"
+#include "compiler/compression.h"
 #include "compiler/computation_fields.h"
 #include "compiler/edge_runs.h"
 
@@ -27,7 +28,7 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 17;
+constexpr std::uint32_t kVersion = 18;
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -391,13 +392,13 @@ std::vector<std::byte> serialize(const Binary& binary) {
   put(out, binary.operands);
   out.put(static_cast<std::uint64_t>(binary.entries.size()));
   for (const Entry& entry : binary.entries) put(out, entry);
-  out.put_bytes(binary.code);
+  put_compressed(out, binary.code);
   out.put(static_cast<std::uint64_t>(binary.data.size()));
   for (const ModuleData& data : binary.data) {
     out.put_text(data.symbol);
-    out.put_bytes(data.bytes);
+    put_compressed(out, data.bytes);
   }
-  out.put_text(binary.ptx);
+  put_compressed(out, std::as_bytes(std::span(binary.ptx)));
   out.put_text(binary.log);
   out.put_text(binary.compiler);
   out.put_text(binary.options);
@@ -417,15 +418,14 @@ Binary deserialize(std::span<const std::byte> bytes) {
     binary.operands = get_operands(in);
     for (std::size_t entries = in.get_count(8); entries > 0; --entries)
       binary.entries.push_back(get_entry(in));
-    const std::span<const std::byte> code = in.get_bytes();
-    binary.code.assign(code.begin(), code.end());
+    binary.code = get_compressed(in);
     for (std::size_t count = in.get_count(16); count > 0; --count) {
       ModuleData& data = binary.data.emplace_back();
       data.symbol = in.get_text();
-      const std::span<const std::byte> contents = in.get_bytes();
-      data.bytes.assign(contents.begin(), contents.end());
+      data.bytes = get_compressed(in);
     }
-    binary.ptx = in.get_text();
+    const std::vector<std::byte> ptx = get_compressed(in);
+    binary.ptx.assign(reinterpret_cast<const char*>(ptx.data()), ptx.size());
     binary.log = in.get_text();
     binary.compiler = in.get_text();
     binary.options = in.get_text();
