@@ -191,11 +191,7 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  return call([&]() -> CUresult {
-    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
-    return CUDA_SUCCESS;
-  });
+  return call([&] { return answer(mode, CU_MODULE_EAGER_LOADING); });
 }
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
@@ -320,11 +316,7 @@ CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
 }
 
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
-  return for_function(handle, [&](const Function& function) -> CUresult {
-    if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *module = function.module;
-    return CUDA_SUCCESS;
-  });
+  return for_function(handle, [&](const Function& function) { return answer(module, function.module); });
 }
 
 #if CUDA_VERSION >= 12040
@@ -333,18 +325,13 @@ CUresult cuFuncLoad(CUfunction handle) {
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
-  return for_function(handle, [&](const Function&) -> CUresult {
-    if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
-    return CUDA_SUCCESS;
-  });
+  return for_function(handle,
+                      [&](const Function&) { return answer(state, CU_FUNCTION_LOADING_STATE_LOADED); });
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction handle) {
-  return for_function(handle, [&](const Function& function) -> CUresult {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *name = function.program->function.name.c_str();
-    return CUDA_SUCCESS;
+  return for_function(handle, [&](const Function& function) {
+    return answer(name, function.program->function.name.c_str());
   });
 }
 
