@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "autotune/default_plan.h"
 #include "compiler/backend.h"
