@@ -11,7 +11,7 @@ namespace {
 
 /// Where a higher level gains a few percent and takes several times as long: some milliseconds for a kernel.
 constexpr int kLevel = 9;
-/// What is larger than this is no kernel, and no memory is asked for.
+/// The most bytes of one: no memory is asked for more.
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "tools/options.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 
 #include <fmt/format.h>

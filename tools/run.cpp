@@ -1,9 +1,5 @@
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 #include "autotune/backend.h"
 
-#include <algorithm>
 #include <limits>
 #include <mutex>
 #include <optional>

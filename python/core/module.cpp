@@ -4,16 +4,11 @@
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
 
-#include "python/core/command.h"
-#include "python/core/compile.h"
-#include "python/core/edge_situations.h"
+#include "python/core/bindings.h"
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
-#ifdef SPARSEKILN_XLA
-#include "python/core/xla.h"
-#endif
 
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";

@@ -18,7 +18,7 @@ _linear, _conv = sparsekiln.torch.BlockSparseLinear, sparsekiln.torch.BlockSpars
 MODELS = {
     "mlp": (lambda: torch.nn.Sequential(_linear(48, 32, LAYOUT, 16, activation="gelu"), torch.nn.ReLU(), _linear(32, 32, SQUARE, 16)),
             lambda: torch.randn(5, 48)),
-    "leading dimensions, a cut edge": (lambda: _linear(45, 30, LAYOUT, 16, activation="relu"), lambda: torch.randn(2, 3, 45)),
+    "leading dimensions, partial edge blocks": (lambda: _linear(45, 30, LAYOUT, 16, activation="relu"), lambda: torch.randn(2, 3, 45)),
     "convolutions": (lambda: torch.nn.Sequential(_conv(32, 32, 3, layout=SQUARE, block=16, padding=1),
                                                  _conv(32, 32, 3, layout=SQUARE, block=16, stride=2)),
                      lambda: torch.randn(2, 32, 6, 6)),
