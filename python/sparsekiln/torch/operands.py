@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import is_autocast_enabled
 
 from sparsekiln._arguments import shown
 
@@ -180,7 +181,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 def casts() -> bool:
     """Whether this is in an autocast region of a device with kernels."""
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return is_autocast_enabled("cpu") or is_autocast_enabled("cuda")
 
 
 def autocast(device: str, *tensors: Any) -> Sequence[Any]:

@@ -128,7 +128,7 @@ class BlockSparseLinear(BlockSparseLayer):
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
             (values, crow, col), bias = self._operands(), self.bias
-            if has_fast_path and is_compiling() and not is_exporting() and type(x) is Tensor and not casts():
+            if has_fast_path and is_compiling() and not is_exporting() and type(x) is Tensor and x.dim() > 0 and not casts():
                 overlap = self._ask_to_overlap()
                 return call_in_graph(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, overlap)
         else:

@@ -16,6 +16,8 @@ All results are differentiable, and their gradients are differentiable once more
 import functools
 
 import torch
+from torch import is_grad_enabled
+from torch.nn import Parameter
 
 from ..custom_operator import custom_operator
 from ..dispatch import has_escaped, modes_are_open, open_transform, refuse_forward_mode, unobserved
@@ -256,11 +258,15 @@ def launch(x, values, bias, crow, col, in_features, out_features, activation, ov
 
 
 def call_in_graph(x, values, bias, crow, col, in_features, out_features, activation, overlap: Asked) -> Tensor:
-    """What `launch` does, for torch.compile outside of autocast: in little Python, since a graph has guards for all of it."""
-    if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)):
-        return _ops._linear_recorded(x, values, bias, crow, col, in_features, out_features, activation)
-    overlap = type(values) is torch.nn.Parameter and overlap  # as asked_of says
-    return _ops._linear(x, values, bias, crow, col, in_features, out_features, activation, overlap)
+    """What `launch` does, for torch.compile outside of autocast: in little Python, and that without the name torch, since a graph has
+    guards for all of it."""
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if is_grad_enabled() and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)):
+        y = _ops._linear_recorded(rows, values, bias, crow, col, in_features, out_features, activation)
+    else:
+        overlap = type(values) is Parameter and overlap  # as asked_of says
+        y = _ops._linear(rows, values, bias, crow, col, in_features, out_features, activation, overlap)
+    return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
 
 
 def call(*arguments, overlap: Asked = False) -> Tensor:
