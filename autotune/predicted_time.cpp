@@ -3,19 +3,9 @@
 namespace sparsekiln {
 
 std::string_view name(Bound bound) {
-  switch (bound) {
-    case Bound::memory:
-      return "memory";
-    case Bound::cache:
-      return "cache";
-    case Bound::arithmetic:
-      return "arithmetic";
-    case Bound::instructions:
-      return "instructions";
-    case Bound::latency:
-      return "latency";
-  }
-  return "";
+  static constexpr std::string_view kNames[] = {"memory", "cache", "arithmetic", "instructions", "latency"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Bound::latency) + 1);
+  return kNames[static_cast<std::size_t>(bound)];
 }
 
 }  // namespace sparsekiln

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "autotune/backend.h"
-#include "autotune/batch_ranges.h"
 #include "compiler/problem_kind.h"
 
 namespace sparsekiln {

@@ -51,19 +51,9 @@ const Candidate* fastest(const std::vector<const Candidate*>& of, const Candidat
 }  // namespace
 
 std::string_view name(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::untried:
-      return "untried";
-    case Outcome::pruned:
-      return "pruned";
-    case Outcome::failed:
-      return "failed";
-    case Outcome::measured:
-      return "measured";
-    case Outcome::modelled:
-      return "modelled";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"untried", "pruned", "failed", "measured", "modelled"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Outcome::modelled) + 1);
+  return kNames[static_cast<std::size_t>(outcome)];
 }
 
 std::optional<Spread> Candidate::time_us() const {

@@ -1,6 +1,5 @@
 #include "autotune/record_json.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>

@@ -1,7 +1,6 @@
 #include "autotune/statistics.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 
 namespace sparsekiln {

@@ -90,23 +90,10 @@ std::vector<std::byte> encode(const Identity& identity, std::span<const std::byt
 }
 
 std::string_view name(Damage damage) {
-  switch (damage) {
-    case Damage::none:
-      return "none";
-    case Damage::truncated:
-      return "truncated";
-    case Damage::foreign:
-      return "foreign";
-    case Damage::other_version:
-      return "other version";
-    case Damage::checksum:
-      return "checksum";
-    case Damage::malformed:
-      return "malformed";
-    case Damage::misnamed:
-      return "misnamed";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"none",     "truncated", "foreign", "other version",
+                                                "checksum", "malformed", "misnamed"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Damage::misnamed) + 1);
+  return kNames[static_cast<std::size_t>(damage)];
 }
 
 std::optional<StoredEntry> decode(std::span<const std::byte> bytes, Damage& damage) {

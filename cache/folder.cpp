@@ -1,7 +1,6 @@
 #include "cache/folder.h"
 
 #include <cerrno>
-#include <cstdint>
 #include <system_error>
 
 #include <fcntl.h>

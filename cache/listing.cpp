@@ -89,23 +89,10 @@ std::size_t fields_in_common(const Identity& a, const Identity& b) {
 }  // namespace
 
 std::string_view name(FileKind kind) {
-  switch (kind) {
-    case FileKind::entry:
-      return "entry";
-    case FileKind::failed:
-      return "failed";
-    case FileKind::bad:
-      return "bad";
-    case FileKind::temporary:
-      return "temporary";
-    case FileKind::lock:
-      return "lock";
-    case FileKind::journal:
-      return "journal";
-    case FileKind::other:
-      return "other";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"entry", "failed",  "bad",  "temporary",
+                                                "lock",  "journal", "other"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(FileKind::other) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 FileKind kind_of(std::string_view name) {

@@ -1,6 +1,5 @@
 #include "cache/pack_format.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>

@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <sparsekiln/digest.h>

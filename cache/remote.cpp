@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <deque>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 

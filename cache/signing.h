@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace sparsekiln::cache {

@@ -1,17 +1,21 @@
 #include <sparsekiln/binary.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include <sparsekiln/error.h>
 
 #include "compiler/bytes.h"
+#include "compiler/compression.h"
 #include "compiler/computation_fields.h"
 #include "compiler/edge_runs.h"
+#include "compiler/launch_operands.h"
 
 // The byte form, all fields little-endian, counts and texts preceded by a 64-bit length:
 //   version:u32  target  plan  operands  entries  code  data  ptx  log  compiler  options  source:16 bytes
@@ -27,7 +31,54 @@
 namespace sparsekiln {
 namespace {
 
-constexpr std::uint32_t kVersion = 17;
+constexpr std::uint32_t kVersion = 18;
+
+void put_number(ByteWriter& out, const auto& value) { out.put(value); }
+template <std::size_t kCount>
+void put_number(ByteWriter& out, const std::array<std::int32_t, kCount>& values) {
+  for (const std::int32_t value : values) out.put(value);
+}
+
+void get_number(ByteReader& in, bool& value) { value = in.get_bool(); }
+void get_number(ByteReader& in, Argument& value) { value = in.get_enum(kLastArgument); }
+void get_number(ByteReader& in, DType& value) { value = in.get_enum(kLastDType); }
+template <typename Integer>
+void get_number(ByteReader& in, Integer& value) {
+  value = in.get<Integer>();
+}
+template <std::size_t kCount>
+void get_number(ByteReader& in, std::array<std::int32_t, kCount>& values) {
+  for (std::int32_t& value : values) value = in.get<std::int32_t>();
+}
+
+/// What `numbers` gives of a struct, one after another.
+void put_numbers(ByteWriter& out, const auto& numbers) {
+  std::apply([&](const auto&... each) { (put_number(out, each), ...); }, numbers);
+}
+void get_numbers(ByteReader& in, const auto& numbers) {
+  std::apply([&](auto&... each) { (get_number(in, each), ...); }, numbers);
+}
+
+// References to the numbers of a struct, which may be const, in the order of their byte form.
+auto contract_numbers(auto& of) { return std::tie(of.in_features, of.out_features, of.blocks, of.packed); }
+auto resource_numbers(auto& of) {
+  return std::tie(of.registers, of.shared_bytes, of.stack_bytes, of.spill_load_bytes, of.spill_store_bytes,
+                  of.constant_bytes, of.code_bytes);
+}
+auto tensor_map_numbers(auto& of) {
+  return std::tie(of.operand, of.type, of.row_length, of.rows, of.stride, of.box_length, of.box_rows,
+                  of.swizzle_bytes, of.interleave, of.to_tf32, of.l2_bytes, of.pair, of.image, of.box_image,
+                  of.step_image);
+}
+/// Those between the passes and the arguments.
+auto entry_numbers(auto& of) {
+  return std::tie(of.workers, of.tile_n, of.rows_of_one, of.tiles_in_flight, of.threads,
+                  of.dynamic_shared_bytes, of.attributes.cluster, of.attributes.overlaps_previous,
+                  of.attributes.passes_overlap);
+}
+auto workspace_numbers(auto& of) {
+  return std::tie(of.counter_bytes, of.bytes_per_tile, of.bytes_of_one, of.sums_of_one);
+}
 
 /// A text that `parse` reads and `write` gives back: one value has one byte form.
 template <typename Parse, typename Write>
@@ -67,19 +118,13 @@ Computation get_computation(ByteReader& in) {
 
 void put(ByteWriter& out, const OperandContract& operands) {
   put(out, static_cast<const Computation&>(operands));
-  out.put(operands.in_features);
-  out.put(operands.out_features);
-  out.put(operands.blocks);
-  out.put(static_cast<std::uint8_t>(operands.packed));
+  put_numbers(out, contract_numbers(operands));
 }
 
 OperandContract get_operands(ByteReader& in) {
   OperandContract operands;
   static_cast<Computation&>(operands) = get_computation(in);
-  operands.in_features = in.get<std::int64_t>();
-  operands.out_features = in.get<std::int64_t>();
-  operands.blocks = in.get<std::int64_t>();
-  operands.packed = in.get_bool();
+  get_numbers(in, contract_numbers(operands));
   try {
     operands.edge_situations = count_edge_situations(operands);
   } catch (const Error& error) {
@@ -88,51 +133,15 @@ OperandContract get_operands(ByteReader& in) {
   return operands;
 }
 
-void put(ByteWriter& out, const Resources& resources) {
-  out.put(resources.registers);
-  out.put(resources.shared_bytes);
-  out.put(resources.stack_bytes);
-  out.put(resources.spill_load_bytes);
-  out.put(resources.spill_store_bytes);
-  out.put(resources.constant_bytes);
-  out.put(resources.code_bytes);
-}
-
 Resources get_resources(ByteReader& in) {
   Resources resources;
-  resources.registers = in.get<std::int32_t>();
-  resources.shared_bytes = in.get<std::int32_t>();
-  resources.stack_bytes = in.get<std::int32_t>();
-  resources.spill_load_bytes = in.get<std::int32_t>();
-  resources.spill_store_bytes = in.get<std::int32_t>();
-  resources.constant_bytes = in.get<std::int32_t>();
-  resources.code_bytes = in.get<std::int64_t>();
-  for (const std::int64_t number :
-       {std::int64_t{resources.registers}, std::int64_t{resources.shared_bytes},
-        std::int64_t{resources.stack_bytes}, std::int64_t{resources.spill_load_bytes},
-        std::int64_t{resources.spill_store_bytes}, std::int64_t{resources.constant_bytes},
-        resources.code_bytes})
-    if (number < 0) in.fail("less than no resources");
+  const auto numbers = resource_numbers(resources);
+  get_numbers(in, numbers);
+  if (std::apply([](const auto... number) { return std::min<std::int64_t>({number...}); }, numbers) < 0)
+    in.fail("less than no resources");
   return resources;
 }
 
-void put(ByteWriter& out, const TensorMap& map) {
-  out.put(map.operand);
-  out.put(map.type);
-  out.put(map.row_length);
-  out.put(map.rows);
-  out.put(map.stride);
-  out.put(map.box_length);
-  out.put(map.box_rows);
-  out.put(map.swizzle_bytes);
-  out.put(map.interleave);
-  out.put(static_cast<std::uint8_t>(map.to_tf32));
-  out.put(map.l2_bytes);
-  out.put(map.pair);
-  for (const std::int32_t extent : map.image) out.put(extent);
-  for (const std::int32_t extent : map.box_image) out.put(extent);
-  for (const std::int32_t step : map.step_image) out.put(step);
-}
 constexpr std::size_t kTensorMapBytes = 87;
 
 /// What cuTensorMapEncodeTiled takes, as far as it does not depend on the launch.
@@ -153,10 +162,9 @@ bool can_be_encoded(const TensorMap& map) {
   const bool strided = within(map.stride, 0, (kStrideEnd - 1) / bytes) && map.stride * bytes % kUnit == 0;
   const bool boxed = within(map.box_length, 1, kMostBox) && within(map.box_rows, 1, kMostBox) &&
                      map.box_length * bytes % kUnit == 0;
-  const bool ordered =
-      one_of(map.interleave, {0, 4, 8}) &&
-      (map.interleave == 0 || (map.stride != 0 && map.rows != 0 && map.rows % (4 * map.interleave) == 0 &&
-                               map.box_rows % (4 * map.interleave) == 0));
+  const bool ordered = one_of(map.interleave, {0, 4, 8}) &&
+                       (map.interleave == 0 || (map.stride != 0 && map.rows % (4 * map.interleave) == 0 &&
+                                                map.box_rows % (4 * map.interleave) == 0));
   const bool of_images = map.image != std::array<std::int32_t, 3>{};
   std::int64_t positions = 1;  // of an image
   bool displaced = true;
@@ -183,21 +191,7 @@ bool can_be_encoded(const TensorMap& map) {
 
 TensorMap get_tensor_map(ByteReader& in) {
   TensorMap map;
-  map.operand = in.get_enum(kLastArgument);
-  map.type = in.get_enum(kLastDType);
-  map.row_length = in.get<std::int64_t>();
-  map.rows = in.get<std::int64_t>();
-  map.stride = in.get<std::int64_t>();
-  map.box_length = in.get<std::int32_t>();
-  map.box_rows = in.get<std::int32_t>();
-  map.swizzle_bytes = in.get<std::int32_t>();
-  map.interleave = in.get<std::int32_t>();
-  map.to_tf32 = in.get_bool();
-  map.l2_bytes = in.get<std::int32_t>();
-  map.pair = in.get<std::int32_t>();
-  for (std::int32_t& extent : map.image) extent = in.get<std::int32_t>();
-  for (std::int32_t& extent : map.box_image) extent = in.get<std::int32_t>();
-  for (std::int32_t& step : map.step_image) step = in.get<std::int32_t>();
+  get_numbers(in, tensor_map_numbers(map));
   if (!can_be_encoded(map)) in.fail("a tensor map that cannot be encoded");
   return map;
 }
@@ -206,24 +200,13 @@ void put(ByteWriter& out, const Entry& entry) {
   out.put(entry.up_to);
   out.put(static_cast<std::uint64_t>(entry.passes.size()));
   for (const std::string& pass : entry.passes) out.put_text(pass);
-  out.put(entry.workers);
-  out.put(entry.tile_n);
-  out.put(entry.rows_of_one);
-  out.put(entry.tiles_in_flight);
-  out.put(entry.threads);
-  out.put(entry.dynamic_shared_bytes);
-  for (const std::int32_t ctas : entry.attributes.cluster) out.put(ctas);
-  out.put(static_cast<std::uint8_t>(entry.attributes.overlaps_previous));
-  out.put(static_cast<std::uint8_t>(entry.attributes.passes_overlap));
+  put_numbers(out, entry_numbers(entry));
   out.put(static_cast<std::uint64_t>(entry.arguments.size()));
   for (const Argument argument : entry.arguments) out.put(argument);
   out.put(static_cast<std::uint64_t>(entry.tensor_maps.size()));
-  for (const TensorMap& map : entry.tensor_maps) put(out, map);
-  out.put(entry.workspace.counter_bytes);
-  out.put(entry.workspace.bytes_per_tile);
-  out.put(entry.workspace.bytes_of_one);
-  out.put(entry.workspace.sums_of_one);
-  put(out, entry.resources);
+  for (const TensorMap& map : entry.tensor_maps) put_numbers(out, tensor_map_numbers(map));
+  put_numbers(out, workspace_numbers(entry.workspace));
+  put_numbers(out, resource_numbers(entry.resources));
   out.put_bytes(entry.tables.bytes);
   for (const std::int64_t offset : entry.tables.offsets) out.put(offset);
   out.put(entry.tables.counters);
@@ -251,15 +234,7 @@ Entry get_entry(ByteReader& in) {
   Entry entry;
   entry.up_to = in.get<std::int64_t>();
   for (std::size_t passes = in.get_count(8); passes > 0; --passes) entry.passes.push_back(in.get_text());
-  entry.workers = in.get<std::int32_t>();
-  entry.tile_n = in.get<std::int32_t>();
-  entry.rows_of_one = in.get<std::int32_t>();
-  entry.tiles_in_flight = in.get<std::int32_t>();
-  entry.threads = in.get<std::int32_t>();
-  entry.dynamic_shared_bytes = in.get<std::int32_t>();
-  for (std::int32_t& ctas : entry.attributes.cluster) ctas = in.get<std::int32_t>();
-  entry.attributes.overlaps_previous = in.get_bool();
-  entry.attributes.passes_overlap = in.get_bool();
+  get_numbers(in, entry_numbers(entry));
   for (std::size_t arguments = in.get_count(1); arguments > 0; --arguments)
     entry.arguments.push_back(in.get_enum(kLastArgument));
   for (std::size_t maps = in.get_count(kTensorMapBytes); maps > 0; --maps)
@@ -268,17 +243,18 @@ Entry get_entry(ByteReader& in) {
   if (taken != static_cast<std::ptrdiff_t>(entry.tensor_maps.size()) ||
       entry.tensor_maps.size() > kMostTensorMaps)
     in.fail("tensor maps that are not one for each argument");
-  entry.workspace.counter_bytes = in.get<std::int64_t>();
-  entry.workspace.bytes_per_tile = in.get<std::int64_t>();
-  entry.workspace.bytes_of_one = in.get<std::int64_t>();
-  entry.workspace.sums_of_one = in.get<std::int64_t>();
+  get_numbers(in, workspace_numbers(entry.workspace));
   entry.resources = get_resources(in);
   entry.tables = get_tables(in);
   if (!entry.takes_tables() && !entry.tables.bytes.empty()) in.fail("tables that no argument takes");
   const bool waits = entry.takes_tables() && entry.tables.bytes.empty();  // for a layout
-  constexpr std::int32_t kMostClustered = 16;                             // CTAs along one dimension
-  constexpr std::int32_t kMostThreads = 1024;                             // of a CTA
-  constexpr std::int32_t kMostShared = 1 << 20;                           // no CTA has as much
+  const bool counts_rows =
+      std::all_of(entry.tensor_maps.begin(), entry.tensor_maps.end(),
+                  [](const TensorMap& map) { return map.interleave == 0 || map.rows != 0; });
+  if (!waits && !counts_rows) in.fail("a tensor map that interleaves rows without their number");
+  constexpr std::int32_t kMostClustered = 16;    // CTAs along one dimension
+  constexpr std::int32_t kMostThreads = 1024;    // of a CTA
+  constexpr std::int32_t kMostShared = 1 << 20;  // no CTA has as much
   const auto& cluster = entry.attributes.cluster;
   const bool clusters_exist = std::all_of(
       cluster.begin(), cluster.end(), [](std::int32_t ctas) { return ctas >= 1 && ctas <= kMostClustered; });
@@ -340,42 +316,9 @@ void check(const Binary& binary, const ByteReader& in) {
 }  // namespace
 
 bool is_pointer(Argument argument) {
-  if (argument > Argument::vector) return true;
-  switch (argument) {
-    case Argument::x:
-    case Argument::w:
-    case Argument::y:
-    case Argument::workspace:
-    case Argument::v:
-    case Argument::bias:
-    case Argument::v_bias:
-    case Argument::residual:
-    case Argument::z:
-    case Argument::gates:
-    case Argument::dbias:
-    case Argument::dgates:
-    case Argument::edge_gain:
-    case Argument::edge_bias:
-    case Argument::pair_x:
-    case Argument::pair_dy:
-    case Argument::vector:
-      return true;
-    case Argument::n:
-    case Argument::x_stride:
-    case Argument::y_stride:
-    case Argument::residual_stride:
-    case Argument::z_stride:
-    case Argument::alpha:
-    case Argument::beta:
-    case Argument::pairs:
-    case Argument::tables:
-    case Argument::tensor_map:
-    case Argument::images:
-    case Argument::cell:
-    case Argument::normalisation:
-      break;
-  }
-  return false;
+  if (argument >= Argument::vector) return true;
+  const ArgumentPlace* const place = place_of(argument);
+  return place != nullptr && place->is_pointer;
 }
 
 std::vector<std::byte> serialize(const Binary& binary) {
@@ -388,13 +331,13 @@ std::vector<std::byte> serialize(const Binary& binary) {
   put(out, binary.operands);
   out.put(static_cast<std::uint64_t>(binary.entries.size()));
   for (const Entry& entry : binary.entries) put(out, entry);
-  out.put_bytes(binary.code);
+  put_compressed(out, binary.code);
   out.put(static_cast<std::uint64_t>(binary.data.size()));
   for (const ModuleData& data : binary.data) {
     out.put_text(data.symbol);
-    out.put_bytes(data.bytes);
+    put_compressed(out, data.bytes);
   }
-  out.put_text(binary.ptx);
+  put_compressed(out, std::as_bytes(std::span(binary.ptx)));
   out.put_text(binary.log);
   out.put_text(binary.compiler);
   out.put_text(binary.options);
@@ -414,15 +357,14 @@ Binary deserialize(std::span<const std::byte> bytes) {
     binary.operands = get_operands(in);
     for (std::size_t entries = in.get_count(8); entries > 0; --entries)
       binary.entries.push_back(get_entry(in));
-    const std::span<const std::byte> code = in.get_bytes();
-    binary.code.assign(code.begin(), code.end());
+    binary.code = get_compressed(in);
     for (std::size_t count = in.get_count(16); count > 0; --count) {
       ModuleData& data = binary.data.emplace_back();
       data.symbol = in.get_text();
-      const std::span<const std::byte> contents = in.get_bytes();
-      data.bytes.assign(contents.begin(), contents.end());
+      data.bytes = get_compressed(in);
     }
-    binary.ptx = in.get_text();
+    const std::vector<std::byte> ptx = get_compressed(in);
+    binary.ptx.assign(reinterpret_cast<const char*>(ptx.data()), ptx.size());
     binary.log = in.get_text();
     binary.compiler = in.get_text();
     binary.options = in.get_text();

@@ -1,11 +1,9 @@
 #include "compiler/block_groups.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <tuple>
 #include <utility>

@@ -1,6 +1,5 @@
 #include "compiler/build.h"
 
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

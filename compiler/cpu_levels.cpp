@@ -1,6 +1,5 @@
 #include "compiler/cpu_levels.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>

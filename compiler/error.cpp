@@ -6,21 +6,10 @@
 namespace sparsekiln {
 
 std::string_view name(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::invalid_argument:
-      return "invalid argument";
-    case ErrorKind::compile:
-      return "compile";
-    case ErrorKind::driver:
-      return "driver";
-    case ErrorKind::io:
-      return "file";
-    case ErrorKind::cache:
-      return "cache";
-    case ErrorKind::internal:
-      return "internal";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"invalid argument", "compile", "driver", "file", "cache",
+                                                "internal"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(ErrorKind::internal) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 Error::Error(ErrorKind kind, const std::string& message, std::string log, std::string source)

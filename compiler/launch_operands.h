@@ -114,72 +114,66 @@ struct LaunchOperands {
   }
 };
 
-/// Where an argument is in LaunchOperands: bytes from its beginning. Throws `internal` for what is not there,
-/// but is made for each launch: n, tables and tensor maps.
+/// Where an argument is in LaunchOperands: bytes from its beginning.
+struct ArgumentPlace {
+  Argument argument;
+  std::uint16_t offset;
+  bool is_pointer;
+};
+/// Without those from Argument::vector on, and n, tables and tensor maps, which are made for each launch.
+inline constexpr ArgumentPlace kArgumentPlaces[] = {
+    {Argument::x, offsetof(LaunchOperands, x), true},
+    {Argument::w, offsetof(LaunchOperands, w), true},
+    {Argument::y, offsetof(LaunchOperands, y), true},
+    {Argument::workspace, offsetof(LaunchOperands, workspace), true},
+    {Argument::x_stride, offsetof(LaunchOperands, x_stride), false},
+    {Argument::y_stride, offsetof(LaunchOperands, y_stride), false},
+    {Argument::v, offsetof(LaunchOperands, v), true},
+    {Argument::bias, offsetof(LaunchOperands, bias), true},
+    {Argument::v_bias, offsetof(LaunchOperands, v_bias), true},
+    {Argument::residual, offsetof(LaunchOperands, residual), true},
+    {Argument::residual_stride, offsetof(LaunchOperands, residual_stride), false},
+    {Argument::z, offsetof(LaunchOperands, z), true},
+    {Argument::z_stride, offsetof(LaunchOperands, z_stride), false},
+    {Argument::gates, offsetof(LaunchOperands, gates), true},
+    {Argument::dbias, offsetof(LaunchOperands, dbias), true},
+    {Argument::dgates, offsetof(LaunchOperands, dgates), true},
+    {Argument::alpha, offsetof(LaunchOperands, alpha), false},
+    {Argument::beta, offsetof(LaunchOperands, beta), false},
+    {Argument::pairs, offsetof(LaunchOperands, pairs), false},
+    {Argument::edge_gain, offsetof(LaunchOperands, edge_gain), true},
+    {Argument::edge_bias, offsetof(LaunchOperands, edge_bias), true},
+    {Argument::pair_x, offsetof(LaunchOperands, pairs.pair[0].x), true},
+    {Argument::pair_dy, offsetof(LaunchOperands, pairs.pair[0].dy), true},
+    {Argument::images, offsetof(LaunchOperands, images), false},
+    {Argument::cell, offsetof(LaunchOperands, cell), false},
+    {Argument::normalisation, offsetof(LaunchOperands, normalisation), false},
+};
+/// Its row; null: it has none.
+[[nodiscard]] constexpr const ArgumentPlace* place_of(Argument argument) {
+  for (const ArgumentPlace& place : kArgumentPlaces)
+    if (place.argument == argument) return &place;
+  return nullptr;
+}
+static_assert(
+    [] {
+      for (int number = 0; number < static_cast<int>(Argument::vector); ++number) {
+        const auto argument = static_cast<Argument>(number);
+        const bool of_launch =
+            argument == Argument::n || argument == Argument::tables || argument == Argument::tensor_map;
+        if ((place_of(argument) == nullptr) != of_launch) return false;
+      }
+      return true;
+    }(),
+    "each argument that no launch makes has a place");
+
+/// The offset of an argument. Throws `internal` for what has no place.
 [[nodiscard]] constexpr std::uint16_t offset_of(Argument argument) {
   if (argument >= Argument::vector && argument <= kLastArgument)
     return static_cast<std::uint16_t>(
         offsetof(LaunchOperands, vectors) +
         sizeof(void*) * (static_cast<std::size_t>(argument) - static_cast<std::size_t>(Argument::vector)));
-  switch (argument) {
-    case Argument::x:
-      return offsetof(LaunchOperands, x);
-    case Argument::w:
-      return offsetof(LaunchOperands, w);
-    case Argument::y:
-      return offsetof(LaunchOperands, y);
-    case Argument::workspace:
-      return offsetof(LaunchOperands, workspace);
-    case Argument::x_stride:
-      return offsetof(LaunchOperands, x_stride);
-    case Argument::y_stride:
-      return offsetof(LaunchOperands, y_stride);
-    case Argument::v:
-      return offsetof(LaunchOperands, v);
-    case Argument::bias:
-      return offsetof(LaunchOperands, bias);
-    case Argument::v_bias:
-      return offsetof(LaunchOperands, v_bias);
-    case Argument::residual:
-      return offsetof(LaunchOperands, residual);
-    case Argument::residual_stride:
-      return offsetof(LaunchOperands, residual_stride);
-    case Argument::z:
-      return offsetof(LaunchOperands, z);
-    case Argument::z_stride:
-      return offsetof(LaunchOperands, z_stride);
-    case Argument::gates:
-      return offsetof(LaunchOperands, gates);
-    case Argument::dbias:
-      return offsetof(LaunchOperands, dbias);
-    case Argument::dgates:
-      return offsetof(LaunchOperands, dgates);
-    case Argument::alpha:
-      return offsetof(LaunchOperands, alpha);
-    case Argument::beta:
-      return offsetof(LaunchOperands, beta);
-    case Argument::pairs:
-      return offsetof(LaunchOperands, pairs);
-    case Argument::edge_gain:
-      return offsetof(LaunchOperands, edge_gain);
-    case Argument::edge_bias:
-      return offsetof(LaunchOperands, edge_bias);
-    case Argument::pair_x:
-      return offsetof(LaunchOperands, pairs.pair[0].x);
-    case Argument::pair_dy:
-      return offsetof(LaunchOperands, pairs.pair[0].dy);
-    case Argument::images:
-      return offsetof(LaunchOperands, images);
-    case Argument::cell:
-      return offsetof(LaunchOperands, cell);
-    case Argument::normalisation:
-      return offsetof(LaunchOperands, normalisation);
-    case Argument::n:
-    case Argument::tables:
-    case Argument::tensor_map:
-    case Argument::vector:
-      break;
-  }
+  if (const ArgumentPlace* const place = place_of(argument)) return place->offset;
   throw Error(ErrorKind::internal,
               "an argument that no operand is: number " + std::to_string(static_cast<int>(argument)));
 }

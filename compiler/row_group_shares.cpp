@@ -1,6 +1,5 @@
 #include "compiler/row_group_shares.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "compiler/even_shares.h"

@@ -1,6 +1,5 @@
 #include "compiler/schedule.h"
 
-#include <algorithm>
 #include <numeric>
 #include <tuple>
 #include <utility>

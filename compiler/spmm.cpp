@@ -1,7 +1,6 @@
 #include "compiler/spmm.h"
 
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>

@@ -1,7 +1,6 @@
 #include "oracle/normalise_reference.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>

@@ -9,8 +9,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <sparsekiln/error.h>
 
@@ -21,7 +19,6 @@
 #include "oracle/edge_reference.h"
 #include "oracle/normalise_reference.h"
 #include "oracle/reference_epilogue.h"
-#include "oracle/spmm_reference.h"
 
 namespace sparsekiln {
 namespace {

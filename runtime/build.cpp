@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
+#include <sparsekiln/printable.h>
 
 #include "autotune/default_plan.h"
 #include "compiler/backend.h"
@@ -33,6 +34,13 @@ struct Found {
   std::string pack_warning;
 };
 
+/// The job's Binary from the store; null where that has none that serves.
+std::shared_ptr<const Binary> in_store(cache::Store& store, const cache::Identity& identity,
+                                       const BuildJob& job) {
+  const auto payload = store.get(identity);
+  return payload ? usable_binary(identity, *payload, job) : nullptr;
+}
+
 /// The job's Binary from a pack or the store; else made, and put into the store.
 Found find_or_make(cache::Store& store, const cache::Identity& identity, const BuildJob& job) {
   ReadOnlyStores packs = packs_of(job);
@@ -42,6 +50,16 @@ Found find_or_make(cache::Store& store, const cache::Identity& identity, const B
   found.pack_warning = packs.warning();
   if (found.binary != nullptr) return found;
   if (job.require == Require::prebuilt) throw MissingPrebuilt(job, packs);
+  if (job.require == Require::built) {
+    found.from = From::store;
+    found.binary = in_store(store, identity, job);
+    if (found.binary != nullptr) return found;
+    throw Error(
+        ErrorKind::cache,
+        fmt::format("a kernel that is built already is required, and neither packs ({}) nor the store "
+                    "'{}' have {} as the driver loads it; require anything would compile it",
+                    packs.names(), printable(store.folder().string()), identity.key().hex()));
+  }
   std::vector<std::byte> of_others;  // what is there, and does not serve
   const auto accept = [&](std::span<const std::byte> payload) {
     found.binary = usable_binary(identity, payload, job);
@@ -113,8 +131,7 @@ std::optional<Built> find_built(const BuildJob& job) {
   auto found = find_in_packs(packs, identity, job);
   if (found == nullptr && job.require != Require::prebuilt) {
     from = From::store;
-    const auto payload = store->get(identity);
-    found = payload ? usable_binary(identity, *payload, job) : nullptr;
+    found = in_store(*store, identity, job);
   }
   if (found == nullptr) return std::nullopt;
   Built built;

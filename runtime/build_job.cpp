@@ -16,14 +16,17 @@ namespace {
 
 /// What does not go together, whatever the problem is.
 void check_options(const Options& options) {
-  const bool prebuilt = options.require == Require::prebuilt;
-  if (options.specialization == Specialization::tiered && prebuilt)
+  const bool compiles = options.require == Require::anything;
+  const std::string_view require = name(options.require);
+  if (options.specialization == Specialization::tiered && !compiles)
     refuse(
-        "tiered and prebuilt: a tiered kernel is compiled while it runs, and prebuilt never compiles; "
-        "leave one of them out");
+        fmt::format("tiered and {0}: a tiered kernel is compiled while it runs, and {0} never compiles; "
+                    "leave one of them out",
+                    require));
   if (options.tuning != Tuning::now) return;
-  if (prebuilt)
-    refuse("tuning now and prebuilt: tuning compiles, and prebuilt never does; leave one of them out");
+  if (!compiles)
+    refuse(fmt::format("tuning now and {0}: tuning compiles, and {0} never does; leave one of them out",
+                       require));
   if (!(options.tuning_seconds > 0 && options.tuning_seconds <= 1e6))
     refuse(fmt::format("tuning for {} s: above 0, up to 1000000", options.tuning_seconds));
 }

@@ -2,9 +2,7 @@
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include <sparsekiln/printable.h>

@@ -75,7 +75,7 @@ std::pair<Pointer, From> build_on(const std::shared_ptr<const Device>& device, B
       const bool compiled_again = built.from == From::compiled || job.refused.size() == kMostRefused;
       if (compiled_again) throw;
       job.refused.push_back(built.binary);
-      if (job.require == Require::prebuilt && !find_built(job)) throw;  // nor does another pack have it
+      if (job.require != Require::anything && !find_built(job)) throw;  // nor is there another
     }
   }
 }

@@ -1,10 +1,8 @@
 #include "runtime/kernel.h"
 
 #include <cstdint>
-#include <utility>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 
 #include "autotune/default_plan.h"
 #include "compiler/plan.h"

@@ -1,8 +1,6 @@
 #include "runtime/operand_check.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <span>
 
 #include <fmt/format.h>
@@ -11,7 +9,6 @@
 #include "compiler/correlation.h"
 #include "compiler/problem_kind.h"
 #include "runtime/operand_forms.h"
-#include "runtime/operand_refusal.h"
 #include "runtime/operands.h"
 #include "runtime/weight_check.h"
 

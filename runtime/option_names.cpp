@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kOrigins{Named{From::compiled, "compiled"}, Named{From::store, "store"},
                               Named{From::memory, "memory"}, Named{From::pack, "pack"}};
-constexpr std::array kRequirements{Named{Require::anything, "anything"},
+constexpr std::array kRequirements{Named{Require::anything, "anything"}, Named{Require::built, "built"},
                                    Named{Require::prebuilt, "prebuilt"}};
 constexpr std::array kTunings{Named{Tuning::recorded, "recorded"}, Named{Tuning::now, "now"}};
 constexpr std::array kSpecializations{Named{Specialization::baked, "baked"},
@@ -31,9 +31,10 @@ std::string_view name(Tier tier) { return name_in(kTiers, tier); }
 Require parse_require(std::string_view text) {
   for (const auto& [value, word] : kRequirements)
     if (text == word) return value;
-  throw Error(
-      ErrorKind::invalid_argument,
-      fmt::format("require '{}' is not known: anything, or prebuilt (never compiles)", printable(text)));
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("require '{}' is not known: anything, built (from packs or the store, never "
+                          "compiles), or prebuilt (from packs)",
+                          printable(text)));
 }
 
 Specialization parse_specialization(std::string_view text) {

@@ -1,7 +1,6 @@
 #include "runtime/stored_layout.h"
 
 #include <cstdint>
-#include <string>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>

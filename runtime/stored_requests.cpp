@@ -10,12 +10,10 @@
 #include <system_error>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "cache/read_only_store.h"
 #include "cache/store.h"
 #include "compiler/build.h"
 #include "compiler/computation_fields.h"

@@ -1,7 +1,6 @@
 #include "runtime/test_launch.h"
 
 #include <mutex>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <variant>

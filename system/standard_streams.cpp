@@ -1,9 +1,7 @@
 #include "system/standard_streams.h"
 
 #include <cerrno>
-#include <initializer_list>
 #include <span>
-#include <string>
 #include <system_error>
 
 #include <fcntl.h>

@@ -1,12 +1,9 @@
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +24,7 @@
 #include "cache/trim.h"
 #include "compiler/backend.h"
 #include "compiler/build.h"
-#include "compiler/cuda/compatibility.h"
-#include "compiler/recipe.h"
 #include "compiler/stored_binaries.h"
-#include "runtime/build.h"
 #include "runtime/read_only_stores.h"
 #include "runtime/request.h"
 #include "runtime/stored_binary.h"

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <set>
 #include <span>
-#include <utility>
 
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>

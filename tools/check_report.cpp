@@ -6,7 +6,6 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
-#include "runtime/open_device.h"
 #include "tools/options.h"
 
 namespace sparsekiln::tools {

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <sparsekiln/compile.h>
 #include <sparsekiln/error.h>
-#include <sparsekiln/printable.h>
 
 #include "compiler/backend.h"
 #include "compiler/block_runs.h"

@@ -1,9 +1,7 @@
 #include "tools/entry_report.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 #include <sparsekiln/binary.h>

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <charconv>
 #include <functional>
-#include <optional>
 #include <string_view>
 #include <utility>
 

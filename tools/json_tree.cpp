@@ -1,7 +1,6 @@
 #include "tools/json_tree.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -145,21 +144,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 }  // namespace
 
 std::string_view JsonNode::kind_name() const {
-  switch (kind) {
-    case Kind::null:
-      return "null";
-    case Kind::boolean:
-      return "true or false";
-    case Kind::number:
-      return "a number";
-    case Kind::text:
-      return "a text";
-    case Kind::list:
-      return "a list";
-    case Kind::object:
-      return "an object";
-  }
-  return "nothing";
+  static constexpr std::string_view kNames[] = {"null",   "true or false", "a number",
+                                                "a text", "a list",        "an object"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Kind::object) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 JsonNode parse_json(std::string_view text, const std::filesystem::path& file) {

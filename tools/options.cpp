@@ -1,7 +1,6 @@
 #include "tools/options.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -106,7 +105,8 @@ void add_kernel(CLI::App& app, KernelArguments& arguments) {
                  "a pack, or the folder of a store that others keep, to look in first; may be given again")
       ->allow_extra_args(false);
   app.add_option("--require", arguments.require,
-                 "anything, or prebuilt: never compiles, and fails where no pack holds the kernel")
+                 "anything; built: never compiles, and fails where neither packs nor the store hold the "
+                 "kernel; or prebuilt: the same, of the packs alone, with the nearest config that they hold")
       ->capture_default_str();
 }
 

@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
-#include <fmt/format.h>
 #include <sparsekiln/error.h>
 
 #include "cache/entry.h"
 #include "compiler/cuda/compatibility.h"
-#include "compiler/cuda/emit.h"
 #include "compiler/stored_binaries.h"
 #include "runtime/build.h"
 #include "runtime/request.h"

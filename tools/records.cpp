@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
 #include "autotune/record_json.h"

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <optional>
-#include <string>
 
 #include <fmt/format.h>
 #include <sparsekiln/printable.h>

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "tools/answer.h"
 #include "tools/report_entry.h"
 

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>

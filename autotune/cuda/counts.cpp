@@ -4,11 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include "autotune/quotient_up.h"
 #include "compiler/even_shares.h"

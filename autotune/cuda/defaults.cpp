@@ -1,16 +1,13 @@
 #include "autotune/cuda/defaults.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <variant>
-#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>
 
-#include "autotune/architecture.h"
 #include "autotune/cuda/prediction.h"
 #include "autotune/cuda/timing.h"
 #include "autotune/cuda/work.h"

@@ -1,6 +1,5 @@
 #include "autotune/cuda/images.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "autotune/quotient_up.h"

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "compiler/block_runs.h"
-#include "compiler/cpu/level.h"
 #include "compiler/cpu/plain_spmm.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/cpu/sddmm_geometry.h"

@@ -6,9 +6,6 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
-#include "compiler/cpu/call.h"
-#include "compiler/cpu/packed_weight.h"
-
 namespace sparsekiln::cpu {
 namespace {
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
 
 #include "compiler/cpu/gathering_pass.h"
 

@@ -1,7 +1,5 @@
 #include "compiler/cpu/cell_ir.h"
 
-#include <cstddef>
-
 #include <llvm/IR/Constants.h>
 
 #include "compiler/cpu/activation_ir.h"

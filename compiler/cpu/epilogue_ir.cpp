@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <vector>
 
 #include <fmt/format.h>
 #include <llvm/IR/Constants.h>

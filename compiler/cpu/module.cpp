@@ -6,8 +6,6 @@
 #include <llvm/Support/raw_ostream.h>
 #include <sparsekiln/error.h>
 
-#include "compiler/cpu/level.h"
-
 namespace sparsekiln::cpu {
 namespace {
 

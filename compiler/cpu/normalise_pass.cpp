@@ -1,10 +1,7 @@
 #include "compiler/cpu/normalise_pass.h"
 
-#include <array>
 #include <cstddef>
 #include <functional>
-#include <optional>
-#include <utility>
 #include <vector>
 
 #include <llvm/IR/Constants.h>

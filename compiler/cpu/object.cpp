@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include <llvm/AsmParser/Parser.h>
 #include <llvm/Config/llvm-config.h>

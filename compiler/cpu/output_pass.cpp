@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include <llvm/IR/Intrinsics.h>

@@ -1,7 +1,6 @@
 #include "compiler/cpu/plain_ir.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "compiler/cpu/call.h"
 

@@ -1,8 +1,5 @@
 #include "compiler/cpu/planned_entry.h"
 
-#include <utility>
-
-#include "compiler/cpu/level.h"
 #include "compiler/cpu/plain_spmm.h"
 #include "compiler/cpu/product_data.h"
 #include "compiler/element.h"

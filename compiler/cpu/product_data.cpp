@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <sparsekiln/error.h>

@@ -1,7 +1,6 @@
 #include "compiler/cpu/row_pass.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include <llvm/IR/Intrinsics.h>

@@ -2,9 +2,7 @@
 // not.
 
 #include <algorithm>
-#include <cstddef>
 
-#include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu/row_pass.h"
 
 namespace sparsekiln::cpu {

@@ -1,6 +1,5 @@
 #include "compiler/cpu/sddmm.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,7 +8,6 @@
 #include <sparsekiln/error.h>
 
 #include "compiler/cpu/layout_ir.h"
-#include "compiler/cpu/level.h"
 #include "compiler/cpu/module.h"
 #include "compiler/cpu/plain_sddmm.h"
 #include "compiler/cpu/sddmm_geometry.h"

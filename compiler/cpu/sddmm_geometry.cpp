@@ -1,6 +1,5 @@
 #include "compiler/cpu/sddmm_geometry.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 

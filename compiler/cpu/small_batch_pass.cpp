@@ -1,6 +1,5 @@
 #include "compiler/cpu/small_batch_pass.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include <llvm/IR/Intrinsics.h>

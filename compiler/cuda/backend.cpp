@@ -29,12 +29,12 @@ void lower(Computed& computed) {
 void compile(const Source& source, const Toolchain& toolchain, Binary& binary) {
   const std::string arch = code_arch(binary.target, binary.plan);
   const auto nvrtc = find_nvrtc(toolchain, arch);
-  NvrtcOutput output = nvrtc->compile(source.text, arch);
+  NvrtcOutput output = nvrtc->compile(source.text, arch, toolchain.line_info);
   binary.code = std::move(output.cubin);
   binary.ptx = std::move(output.ptx);
   binary.log = std::move(output.log);
   binary.compiler = nvrtc->name();
-  binary.options = Nvrtc::options(arch);
+  binary.options = Nvrtc::options(arch, toolchain.line_info);
 }
 
 std::string compiler(const Target& target, const Toolchain& toolchain) {

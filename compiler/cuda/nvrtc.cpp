@@ -107,9 +107,11 @@ int number_of(std::string_view arch) {
 /// The options for one architecture. Every NVRTC from 12.0 on knows them: leaner ones of later versions
 /// (--minimal, --no-cache) measure the same. Line numbers cost no time that can be measured and
 /// change no instruction; they put the PTX into the cubin once more, some 100 KB.
-std::vector<std::string> option_list(std::string_view arch) {
-  return {fmt::format("--gpu-architecture={}", arch), "--std=c++20", "--ptxas-options=-v",
-          "--generate-line-info"};
+std::vector<std::string> option_list(std::string_view arch, bool line_info) {
+  std::vector<std::string> options = {fmt::format("--gpu-architecture={}", arch), "--std=c++20",
+                                      "--ptxas-options=-v"};
+  if (line_info) options.emplace_back("--generate-line-info");
+  return options;
 }
 
 }  // namespace
@@ -163,11 +165,11 @@ bool Nvrtc::compiles_for(std::string_view arch) const {
   return known.empty() || std::binary_search(known.begin(), known.end(), number_of(arch));
 }
 
-std::string Nvrtc::options(std::string_view arch) {
-  return fmt::format("{}", fmt::join(option_list(arch), " "));
+std::string Nvrtc::options(std::string_view arch, bool line_info) {
+  return fmt::format("{}", fmt::join(option_list(arch, line_info), " "));
 }
 
-NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) const {
+NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch, bool line_info) const {
   const Functions& f = library_->f;
   if (!compiles_for(arch))
     throw Error(ErrorKind::compile,
@@ -185,7 +187,7 @@ NvrtcOutput Nvrtc::compile(const std::string& source, std::string_view arch) con
   const auto destroy = [&f](Program* p) { f.destroy(p); };
   const std::unique_ptr<Program, decltype(destroy)> guard(&program, destroy);
 
-  const std::vector<std::string> options = option_list(arch);
+  const std::vector<std::string> options = option_list(arch, line_info);
   std::vector<Text> arguments;
   for (const std::string& option : options) arguments.push_back(option.c_str());
   Result result = 0;

@@ -32,10 +32,12 @@ class Nvrtc {
   [[nodiscard]] bool compiles_for(std::string_view arch) const;  ///< "sm_90", "sm_90a"
 
   /// Compiles one self-contained source for a real architecture ("sm_90", "sm_90a") to cubin and PTX in one
-  /// go. Throws `compile` with log and source, and `driver` where memory is short.
-  [[nodiscard]] NvrtcOutput compile(const std::string& source, std::string_view arch) const;
+  /// go; line_info as Toolchain has it. Throws `compile` with log and source, and `driver` where memory is
+  /// short.
+  [[nodiscard]] NvrtcOutput compile(const std::string& source, std::string_view arch,
+                                    bool line_info = true) const;
   /// The options that `compile` passes for an architecture, joined by blanks.
-  [[nodiscard]] static std::string options(std::string_view arch);
+  [[nodiscard]] static std::string options(std::string_view arch, bool line_info = true);
 
   ~Nvrtc();
   struct Library;

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdint>
 #include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
 #include "compiler/layout_file/refusal.h"

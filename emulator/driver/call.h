@@ -62,4 +62,12 @@ CUresult in_context(int fault, Body body) noexcept {
   });
 }
 
+/// Answers a question of the caller's: `to` is where it wants `value`.
+template <class To, class Value>
+[[nodiscard]] CUresult answer(To* to, const Value& value) {
+  if (to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *to = value;
+  return CUDA_SUCCESS;
+}
+
 }  // namespace sparsekiln::driver

@@ -1,11 +1,8 @@
 #include "emulator/driver/capture.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
-
-#include "emulator/driver/call.h"
 
 // Stream capture and graphs (CUDA Driver API 13.0, sections 6.18 and 6.24; Programming Guide, "CUDA Graphs").
 
@@ -57,12 +54,13 @@ CUresult refuse_implicit(const StreamUse& stream) {
   return captures.empty() ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
-}  // namespace
-
+/// The number of the calling thread's own default stream.
 std::uint64_t per_thread_stream_id() {
   thread_local const std::uint64_t id = next_handle();
   return id;
 }
+
+}  // namespace
 
 CUresult find_stream(const std::shared_ptr<Context>& current, CUstream handle, StreamUse& use) {
   use.context = current;
@@ -123,12 +121,10 @@ using namespace sparsekiln::driver;
 namespace {
 
 CUresult begin_capture(CUstream handle, CUstreamCaptureMode mode) {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
+  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
     if (mode != CU_STREAM_CAPTURE_MODE_GLOBAL && mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL &&
         mode != CU_STREAM_CAPTURE_MODE_RELAXED)
       return CUDA_ERROR_INVALID_VALUE;
-    StreamUse stream;
-    if (const CUresult result = find_stream(context, handle, stream); result != CUDA_SUCCESS) return result;
     if (stream.made == nullptr) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     const std::lock_guard lock(process().capturing);
     if (stream.made->capture != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
@@ -190,9 +186,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
-    StreamUse stream;
-    if (const CUresult result = find_stream(context, handle, stream); result != CUDA_SUCCESS) return result;
+  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
     if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *graph = nullptr;
     if (stream.made == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
@@ -204,9 +198,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
-    StreamUse stream;
-    if (const CUresult result = find_stream(context, handle, stream); result != CUDA_SUCCESS) return result;
+  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const std::lock_guard lock(process().capturing);
     *status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "emulator/driver/call.h"
 #include "emulator/driver/process.h"
 
 namespace sparsekiln::driver {
@@ -17,8 +18,15 @@ struct StreamUse {
 /// What a handle means in the current context. CUDA_ERROR_INVALID_HANDLE for none of this context.
 [[nodiscard]] CUresult find_stream(const std::shared_ptr<Context>& current, CUstream handle, StreamUse& use);
 
-/// The number of the calling thread's own default stream.
-[[nodiscard]] std::uint64_t per_thread_stream_id();
+/// A call about a stream: `body(StreamUse&)`.
+template <class Body>
+CUresult for_stream(CUstream handle, Body body) noexcept {
+  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
+    StreamUse stream;
+    const CUresult result = find_stream(context, handle, stream);
+    return result == CUDA_SUCCESS ? body(stream) : result;
+  });
+}
 
 /// Queues work: runs it now, or keeps it where the stream is being captured.
 [[nodiscard]] CUresult submit(const StreamUse& stream, Work work);

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "emulator/driver/call.h"
 #include "emulator/driver/capture.h"
@@ -144,27 +143,15 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
 }
 
 CUresult cuCtxGetCurrent(CUcontext* handle) {
-  return call([&]() -> CUresult {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *handle = context_stack().empty() ? nullptr : context_stack().back();
-    return CUDA_SUCCESS;
-  });
+  return call([&] { return answer(handle, context_stack().empty() ? nullptr : context_stack().back()); });
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
-    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *device = context->device;
-    return CUDA_SUCCESS;
-  });
+  return in_context([&](const std::shared_ptr<Context>& context) { return answer(device, context->device); });
 }
 
 CUresult cuCtxGetFlags(unsigned* flags) {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
-    if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = context->flags;
-    return CUDA_SUCCESS;
-  });
+  return in_context([&](const std::shared_ptr<Context>& context) { return answer(flags, context->flags); });
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned* version) {

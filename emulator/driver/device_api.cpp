@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -46,11 +45,7 @@ CUresult cuInit(unsigned flags) {
   });
 }
 
-CUresult cuDriverGetVersion(int* version) {
-  if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *version = kVersion;
-  return CUDA_SUCCESS;
-}
+CUresult cuDriverGetVersion(int* version) { return answer(version, kVersion); }
 
 CUresult cuGetErrorName(CUresult error, const char** name) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -65,19 +60,11 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  return call([&]() -> CUresult {
-    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *count = static_cast<int>(devices().size());
-    return CUDA_SUCCESS;
-  });
+  return call([&] { return answer(count, static_cast<int>(devices().size())); });
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  return for_device(ordinal, [&]() -> CUresult {
-    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *device = ordinal;
-    return CUDA_SUCCESS;
-  });
+  return for_device(ordinal, [&] { return answer(device, ordinal); });
 }
 
 CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
@@ -125,11 +112,8 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* id) {
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
-  return for_device(device, [&]() -> CUresult {
-    if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *bytes = static_cast<size_t>(devices()[device].memory_bytes);
-    return CUDA_SUCCESS;
-  });
+  return for_device(device,
+                    [&] { return answer(bytes, static_cast<size_t>(devices()[device].memory_bytes)); });
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute which, CUdevice device) {

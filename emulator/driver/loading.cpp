@@ -1,7 +1,6 @@
 #include "emulator/driver/loading.h"
 
 #include <cctype>
-#include <cstring>
 #include <utility>
 
 #include "emulator/program/decode.h"

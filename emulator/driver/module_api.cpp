@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "emulator/driver/call.h"
 #include "emulator/driver/capture.h"
@@ -85,44 +86,27 @@ int threads_per_block(const Function& function) {
 }
 
 CUresult get_attribute(const Function& function, CUfunction_attribute which, int& value) {
-  switch (which) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      value = threads_per_block(function);
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-      value = static_cast<int>(function.program->shared_bytes);
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-      value = function.constant_bytes;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-      value = static_cast<int>(function.program->local_bytes);
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-      value = function.compute_capability;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      value = devices()[function.context->device].compute_capability;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-      value = function.dynamic_shared_limit;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-      value = function.carveout;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:  // PTX has as many as it likes: nothing allocates them here
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-    case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-      value = 0;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  const std::pair<CUfunction_attribute, int> known[] = {
+      {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, threads_per_block(function)},
+      {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, static_cast<int>(function.program->shared_bytes)},
+      {CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, function.constant_bytes},
+      {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, static_cast<int>(function.program->local_bytes)},
+      {CU_FUNC_ATTRIBUTE_PTX_VERSION, function.compute_capability},
+      {CU_FUNC_ATTRIBUTE_BINARY_VERSION, devices()[function.context->device].compute_capability},
+      {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function.dynamic_shared_limit},
+      {CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, function.carveout},
+      {CU_FUNC_ATTRIBUTE_NUM_REGS, 0},  // PTX has as many as it likes: nothing allocates them here
+      {CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0},
+      {CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, 0},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 0},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 0},
+      {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 0},
+      {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0},
+      {CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 0},
+  };
+  for (const auto& [attribute, of_function] : known)
+    if (attribute == which) return answer(&value, of_function);
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult set_attribute(Function& function, CUfunction_attribute which, int value) {
@@ -191,11 +175,7 @@ CUresult cuModuleUnload(CUmodule module) {
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  return call([&]() -> CUresult {
-    if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *mode = CU_MODULE_EAGER_LOADING;
-    return CUDA_SUCCESS;
-  });
+  return call([&] { return answer(mode, CU_MODULE_EAGER_LOADING); });
 }
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
@@ -320,11 +300,7 @@ CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
 }
 
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
-  return for_function(handle, [&](const Function& function) -> CUresult {
-    if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *module = function.module;
-    return CUDA_SUCCESS;
-  });
+  return for_function(handle, [&](const Function& function) { return answer(module, function.module); });
 }
 
 #if CUDA_VERSION >= 12040
@@ -333,18 +309,13 @@ CUresult cuFuncLoad(CUfunction handle) {
 }
 
 CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction handle) {
-  return for_function(handle, [&](const Function&) -> CUresult {
-    if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *state = CU_FUNCTION_LOADING_STATE_LOADED;
-    return CUDA_SUCCESS;
-  });
+  return for_function(handle,
+                      [&](const Function&) { return answer(state, CU_FUNCTION_LOADING_STATE_LOADED); });
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction handle) {
-  return for_function(handle, [&](const Function& function) -> CUresult {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *name = function.program->function.name.c_str();
-    return CUDA_SUCCESS;
+  return for_function(handle, [&](const Function& function) {
+    return answer(name, function.program->function.name.c_str());
   });
 }
 

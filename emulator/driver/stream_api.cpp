@@ -13,16 +13,6 @@ namespace {
 
 constexpr unsigned kEventFlags = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
 
-/// A call about a stream: `body(StreamUse&)`.
-template <class Body>
-CUresult for_stream(CUstream handle, Body body) noexcept {
-  return in_context([&](const std::shared_ptr<Context>& context) -> CUresult {
-    StreamUse stream;
-    const CUresult result = find_stream(context, handle, stream);
-    return result == CUDA_SUCCESS ? body(stream) : result;
-  });
-}
-
 /// The launches of a stream have ended.
 void end_chain(const StreamUse& stream) {
   const std::lock_guard lock(stream.context->work);
@@ -193,34 +183,22 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
-    if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *context = stream.context->handle;
-    return CUDA_SUCCESS;
-  });
+  return for_stream(handle, [&](const StreamUse& stream) { return answer(context, stream.context->handle); });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
-    if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *id = stream.id;
-    return CUDA_SUCCESS;
-  });
+  return for_stream(handle, [&](const StreamUse& stream) { return answer(id, stream.id); });
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned* flags) {
-  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
-    if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = stream.made == nullptr ? unsigned{CU_STREAM_DEFAULT} : stream.made->flags;
-    return CUDA_SUCCESS;
+  return for_stream(handle, [&](const StreamUse& stream) {
+    return answer(flags, stream.made == nullptr ? unsigned{CU_STREAM_DEFAULT} : stream.made->flags);
   });
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-  return for_stream(handle, [&](const StreamUse& stream) -> CUresult {
-    if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *priority = stream.made == nullptr ? 0 : stream.made->priority;
-    return CUDA_SUCCESS;
+  return for_stream(handle, [&](const StreamUse& stream) {
+    return answer(priority, stream.made == nullptr ? 0 : stream.made->priority);
   });
 }
 

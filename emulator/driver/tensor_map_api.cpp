@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "emulator/driver/call.h"
 #include "emulator/driver/devices.h"
@@ -18,39 +19,26 @@ namespace {
 constexpr int kFirstCapability = 90;
 
 std::optional<TensorElement> element_of(CUtensorMapDataType type) {
-  switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8:
-      return TensorElement::u8;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT16:
-      return TensorElement::u16;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT32:
-      return TensorElement::u32;
-    case CU_TENSOR_MAP_DATA_TYPE_INT32:
-      return TensorElement::s32;
-    case CU_TENSOR_MAP_DATA_TYPE_UINT64:
-      return TensorElement::u64;
-    case CU_TENSOR_MAP_DATA_TYPE_INT64:
-      return TensorElement::s64;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-      return TensorElement::f16;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
-      return TensorElement::f32;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT64:
-      return TensorElement::f64;
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
-      return TensorElement::bf16;
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ:
-      return TensorElement::f32_ftz;
-    case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32:
-      return TensorElement::tf32;
-    case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ:
-      return TensorElement::tf32_ftz;
-    default:
-      return std::nullopt;
-  }
+  static constexpr std::pair<CUtensorMapDataType, TensorElement> kElements[] = {
+      {CU_TENSOR_MAP_DATA_TYPE_UINT8, TensorElement::u8},
+      {CU_TENSOR_MAP_DATA_TYPE_UINT16, TensorElement::u16},
+      {CU_TENSOR_MAP_DATA_TYPE_UINT32, TensorElement::u32},
+      {CU_TENSOR_MAP_DATA_TYPE_INT32, TensorElement::s32},
+      {CU_TENSOR_MAP_DATA_TYPE_UINT64, TensorElement::u64},
+      {CU_TENSOR_MAP_DATA_TYPE_INT64, TensorElement::s64},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, TensorElement::f16},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, TensorElement::f32},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT64, TensorElement::f64},
+      {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, TensorElement::bf16},
+      {CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ, TensorElement::f32_ftz},
+      {CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, TensorElement::tf32},
+      {CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ, TensorElement::tf32_ftz},
+  };
+  for (const auto& [of_cuda, element] : kElements)
+    if (of_cuda == type) return element;
+  return std::nullopt;
 }
 
-/// Values of these enumerations that cuda.h has: numbers from 0 on.
 constexpr int kTypes = CUDA_VERSION >= 12080 ? 16 : 13;
 constexpr int kSwizzleModes = CUDA_VERSION >= 12080 ? 7 : 4;
 constexpr int kPromotions = CU_TENSOR_MAP_L2_PROMOTION_L2_256B + 1;

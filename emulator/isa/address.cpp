@@ -43,9 +43,7 @@ void decode_cvta(Decoder& decoder) {
   const bool back = decoder.take("to");
   const std::string_view space = take_window(decoder);
   if (decoder.take_type() != Type::u64) decoder.refuse("is implemented for .u64 only");
-  decoder.expect_operands(2, 2);
-  decoder.write(decoder.operand(0), 64);
-  decoder.read(decoder.operand(1), Type::u64);
+  decoder.take_operands(64, {Type::u64});
   Instruction& instruction = decoder.instruction();
   instruction.kind = Kind::conversion;
   if (space == "global" || space == "const")
@@ -65,9 +63,7 @@ void write_whether(Warp& warp, const Instruction& instruction, Mask mask) {
 
 void decode_isspacep(Decoder& decoder) {
   const std::string_view space = take_window(decoder);
-  decoder.expect_operands(2, 2);
-  decoder.write(decoder.operand(0), 1);
-  decoder.read(decoder.operand(1), Type::u64);
+  decoder.take_operands(1, {Type::u64});
   decoder.instruction().kind = Kind::predicate;
   if (space == "global")
     decoder.instruction().run = write_whether<in_global>;

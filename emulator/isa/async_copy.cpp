@@ -1,8 +1,7 @@
 #include <cstdint>
 
-#include "emulator/isa/bulk_copy.h"
 #include "emulator/isa/lanes.h"
-#include "emulator/isa/memory_form.h"
+#include "emulator/program/decoder.h"
 
 /// cp.async, its groups and waits (PTX ISA 9.7.9.25.3).
 namespace sparsekiln::emulator {
@@ -27,7 +26,7 @@ void copy(Warp& warp, const Instruction& instruction, Mask mask) {
     for (int lane = 0; lane < kLanes; ++lane) read[lane] = (ignored >> lane & 1) != 0 ? 0 : Bytes;
   } else {
     const auto* const sizes = lanes::operand<const std::uint32_t>(warp, instruction, 2);
-    lanes::each_active(mask, [&](int lane) {
+    each_bit(mask, [&](int lane) {
       read[lane] = sizes[lane];
       if (sizes[lane] > Bytes)
         fault(FaultKind::invalid_operation, warp, instruction, lane,
@@ -88,7 +87,7 @@ void decode_copy(Decoder& decoder, bool all_levels) {
 }
 
 void decode_cp(Decoder& decoder) {
-  if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
+  decoder.need(80);
   const bool reduces = decoder.take("reduce");
   (void)decoder.take_one({"async"});
   if (reduces || decoder.take("bulk")) {
@@ -96,20 +95,15 @@ void decode_cp(Decoder& decoder) {
     return decode_bulk(decoder, reduces);
   }
   if (decoder.take("mbarrier")) return decode_copies_arrival(decoder);
-  Instruction& instruction = decoder.instruction();
-  instruction.kind = Kind::copy;
   if (decoder.take("commit_group")) {
     decoder.expect_operands(0, 0);
-    instruction.run = commit;
+    decoder.finish(Kind::copy, commit);
   } else if (decoder.take("wait_all")) {
     decoder.expect_operands(0, 0);
-    instruction.run = wait_all;
+    decoder.finish(Kind::copy, wait_all);
   } else if (decoder.take("wait_group")) {
-    decoder.expect_operands(1, 1);
-    instruction.immediate = decoder.constant(decoder.operand(0));
-    if (instruction.immediate < 0 || instruction.immediate > 0xffffffff)
-      decoder.refuse("waits for no such number");
-    instruction.run = wait_group;
+    decoder.instruction().immediate = decoder.take_pending_groups();
+    decoder.finish(Kind::copy, wait_group);
   } else {
     decode_copy(decoder, decoder.take_one({"ca", "cg"}) == "ca");
   }

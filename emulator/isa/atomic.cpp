@@ -1,19 +1,18 @@
-#include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
+#include "emulator/isa/combination.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
-#include "emulator/isa/number.h"
 #include "emulator/machine/memory.h"
 
 /// atom and red (PTX ISA 9.7.13.5 to 9.7.13.7). Lanes that meet at one address do so one after another, in an
 /// order that the seed decides.
 namespace sparsekiln::emulator {
 namespace {
+
+using namespace combination;
 
 /// What a handler needs to know, packed into Instruction::detail.
 struct Form {
@@ -34,59 +33,18 @@ bool in_global_memory(AccessSpace space, std::uint64_t address) {
          (space == AccessSpace::generic && !within(kSharedWindow) && !within(kLocalWindow));
 }
 
-template <class T>
-T add(T a, T b, bool) {
-  return static_cast<T>(a + b);
-}
-/// On global memory subnormal operands and results become zeros of their sign (9.7.13.5).
-template <>
-float add<float>(float a, float b, bool global) {
-  const auto flushed = [&](float value) {
-    return global && std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
-  };
-  return flushed(flushed(a) + flushed(b));
-}
-/// Halves are added in f32 and rounded once more: to the same as at once, since f32 has more than twice their
-/// bits.
-template <class Format>
-std::uint16_t add_half(std::uint16_t a, std::uint16_t b, bool) {
-  return number::narrow<number::Rounding::nearest_even>(
-      Format{}, number::widen(Format{}, a) + number::widen(Format{}, b));
-}
 /// Each half is atomic for itself.
 template <class Format>
-std::uint32_t add_halves(std::uint32_t a, std::uint32_t b, bool) {
-  const auto low = add_half<Format>(static_cast<std::uint16_t>(a), static_cast<std::uint16_t>(b), false);
+std::uint32_t add_halves(std::uint32_t a, std::uint32_t b) {
+  const auto low = add_half<Format>(static_cast<std::uint16_t>(a), static_cast<std::uint16_t>(b));
   const auto high =
-      add_half<Format>(static_cast<std::uint16_t>(a >> 16), static_cast<std::uint16_t>(b >> 16), false);
+      add_half<Format>(static_cast<std::uint16_t>(a >> 16), static_cast<std::uint16_t>(b >> 16));
   return low | std::uint32_t{high} << 16;
 }
 template <class T>
-T exchange(T, T b, bool) {
+T exchange(T, T b) {
   return b;
 }
-template <class T>
-T bit_and(T a, T b, bool) {
-  return static_cast<T>(a & b);
-}
-template <class T>
-T bit_or(T a, T b, bool) {
-  return static_cast<T>(a | b);
-}
-template <class T>
-T bit_xor(T a, T b, bool) {
-  return static_cast<T>(a ^ b);
-}
-template <class T>
-T least(T a, T b, bool) {
-  return std::min(a, b);
-}
-template <class T>
-T greatest(T a, T b, bool) {
-  return std::max(a, b);
-}
-std::uint32_t increment(std::uint32_t a, std::uint32_t b, bool) { return a >= b ? 0 : a + 1; }
-std::uint32_t decrement(std::uint32_t a, std::uint32_t b, bool) { return a == 0 || a > b ? b : a - 1; }
 
 /// Lets the lanes of `mask` take their turns: change(lane, old) gives the new value, and gets the old one.
 template <class T, class Change>
@@ -105,7 +63,7 @@ void take_turns(Warp& warp, const Instruction& instruction, Mask mask, std::uint
          addresses, host);
   int order[kLanes];
   std::uint32_t count = 0;
-  lanes::each_active(mask, [&](int lane) { order[count++] = lane; });
+  each_bit(mask, [&](int lane) { order[count++] = lane; });
   for (std::uint32_t left = count; left > 1; --left) std::swap(order[left - 1], order[draw(warp) % left]);
   for (std::uint32_t i = 0; i < count; ++i) {
     const int lane = order[i];
@@ -121,16 +79,15 @@ void take_turns(Warp& warp, const Instruction& instruction, Mask mask, std::uint
 }
 
 /// Operands: the old value where it is wanted, the operand, the address.
-template <class T, T (*F)(T, T, bool)>
+template <class T, T (*F)(T, T), T (*InGlobal)(T, T) = F>
 void combine(Warp& warp, const Instruction& instruction, Mask mask) {
   const std::size_t first = std::bit_cast<Form>(instruction.detail).returns ? 1 : 0;
-  // A row may be that of the result too: a lane's operand is read before its result is stored.
   const T* const operand = lanes::operand<const T>(warp, instruction, first);
-  take_turns<T>(warp, instruction, mask, instruction.operands[first + 1],
-                [=](int lane, T old, bool global) { return F(old, operand[lane], global); });
+  take_turns<T>(warp, instruction, mask, instruction.operands[first + 1], [=](int lane, T old, bool global) {
+    return global ? InGlobal(old, operand[lane]) : F(old, operand[lane]);
+  });
 }
 
-/// Operands: the old value, what it is compared with, what takes its place, the address.
 template <class T>
 void compare_and_swap(Warp& warp, const Instruction& instruction, Mask mask) {
   const T* const expected = lanes::operand<const T>(warp, instruction, 1);
@@ -142,11 +99,8 @@ void compare_and_swap(Warp& warp, const Instruction& instruction, Mask mask) {
 template <class T>
 Handler arithmetic_of(std::string_view operation) {
   if (operation == "add") return combine<T, add<T>>;
-  if constexpr (std::is_integral_v<T>) {
-    if (operation == "min") return combine<T, least<T>>;
-    if (operation == "max") return combine<T, greatest<T>>;
-  }
-  return nullptr;
+  if (operation == "min") return combine<T, least<T>>;
+  return operation == "max" ? combine<T, greatest<T>> : nullptr;
 }
 
 template <class T>
@@ -178,9 +132,9 @@ Handler handler_of(std::string_view operation, ptx::Type type) {
     case ptx::Type::s64:
       return operation == "add" ? nullptr : arithmetic_of<std::int64_t>(operation);
     case ptx::Type::f32:
-      return arithmetic_of<float>(operation);
+      return operation == "add" ? combine<float, add<float>, add_flushed> : nullptr;
     case ptx::Type::f64:
-      return arithmetic_of<double>(operation);
+      return operation == "add" ? combine<double, add<double>> : nullptr;
     default:
       return nullptr;
   }
@@ -224,22 +178,18 @@ int least_target(std::string_view operation, ptx::Type type) {
   }
 }
 
-void need_target(const Decoder& decoder, int least) {
-  if (decoder.compute_capability() < least) decoder.refuse("needs sm_" + std::to_string(least));
-}
-
 /// The modifier .sem needs sm_70, .scope sm_60.
 void take_order(Decoder& decoder, Form& form) {
   const auto take = [&](std::string_view name, Semantics semantics) {
     if (!decoder.take(name)) return false;
     form.semantics = semantics;
-    need_target(decoder, 70);
+    decoder.need(70);
     return true;
   };
   (void)(take("relaxed", Semantics::relaxed) || take("release", Semantics::release) ||
          (form.returns &&
           (take("acquire", Semantics::acquire) || take("acq_rel", Semantics::acquire_release))));
-  if (take_scope_if_any(decoder, form.scope)) need_target(decoder, 60);
+  if (take_scope_if_any(decoder, form.scope)) decoder.need(60);
 }
 
 template <bool Returns>
@@ -257,9 +207,8 @@ void decode(Decoder& decoder) {
   Instruction& instruction = decoder.instruction();
   instruction.run = keeps_subnormals ? half_handler_of(type) : handler_of(operation, type);
   const bool swaps = operation == "cas";
-  if (instruction.run == nullptr || (!Returns && (swaps || operation == "exch")))
-    decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
-  need_target(decoder, least_target(operation, type));
+  if (instruction.run == nullptr || (!Returns && (swaps || operation == "exch"))) decoder.refuse_type(type);
+  decoder.need(least_target(operation, type));
   const std::size_t first = Returns ? 1 : 0;
   decoder.expect_operands(first + (swaps ? 3 : 2), first + (swaps ? 3 : 2));
   if (Returns) decoder.write(decoder.operand(0), ptx::bits(type));

@@ -18,7 +18,7 @@ std::uint32_t uniform(const Warp& warp, const Instruction& instruction, Mask mas
                       const char* what) {
   const auto* const row = lanes::operand<const std::uint32_t>(warp, instruction, index);
   const std::uint32_t value = row[std::countr_zero(mask)];
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if (row[lane] != value)
       fault(FaultKind::invalid_operation, warp, instruction, lane,
             std::string("lanes of a warp name different ") + what);
@@ -63,7 +63,7 @@ void synchronize_block(Warp& warp, const Instruction& instruction, Mask mask) {
 
 void synchronize_warp(Warp& warp, const Instruction& instruction, Mask mask) {
   const auto* const members = lanes::operand<const std::uint32_t>(warp, instruction, 0);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if ((members[lane] >> lane & 1) == 0)
       fault(FaultKind::invalid_operation, warp, instruction, lane, "the lane is not in its own member mask");
     if (const Mask missing = members[lane] & ~mask & warp.live; missing != 0)
@@ -80,8 +80,6 @@ template <Scope scope>
 void order_memory(Warp& warp, const Instruction& instruction, Mask mask) {
   fence(warp, instruction, mask, scope);
 }
-
-void do_nothing(Warp&, const Instruction&, Mask) {}
 
 Handler fence_of(Scope scope) {
   switch (scope) {
@@ -101,8 +99,7 @@ void decode_warp_barrier(Decoder& decoder) {
   (void)decoder.take_one({"sync"});
   decoder.expect_operands(1, 1);
   decoder.read(decoder.operand(0), ptx::Type::b32);
-  decoder.instruction().run = synchronize_warp;
-  decoder.instruction().kind = Kind::barrier;
+  decoder.finish(Kind::barrier, synchronize_warp);
 }
 
 /// `bar.red.popc.u32 d, a{, b}, {!}c` and `bar.red.and.pred p, a{, b}, {!}c`.
@@ -137,7 +134,7 @@ void wait_for_cluster(Warp& warp, const Instruction& instruction, Mask mask) {
 
 /// barrier.cluster (9.7.13.4).
 void decode_cluster_barrier(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.need(90);
   const bool arrives = decoder.take_one({"arrive", "wait"}) == "arrive";
   const bool relaxed =
       arrives ? decoder.take_one({"release", "relaxed", ""}) == "relaxed" : decoder.take("acquire") && false;
@@ -164,9 +161,8 @@ void decode_barrier(Decoder& decoder) {
   (void)decoder.take("cta");
   if (!AlwaysAligned && decoder.take("cluster")) return decode_cluster_barrier(decoder);
   const std::string_view what = decoder.take_one({"sync", "arrive", "red"});
+  decoder.finish(Kind::barrier, synchronize_block);
   Instruction& instruction = decoder.instruction();
-  instruction.run = synchronize_block;
-  instruction.kind = Kind::barrier;
   if (AlwaysAligned) instruction.detail |= kAligned;
   const std::size_t operands = decoder.operands();
   BarrierKind kind = BarrierKind::sync;
@@ -193,36 +189,32 @@ void order_proxies(Warp& warp, const Instruction&, Mask mask) { fence_proxy(warp
 void decode_proxy_fence(Decoder& decoder) {
   if (decoder.take("tensormap::generic")) return decode_tensor_map_fence(decoder);
   const bool async = decoder.take_one({"async", "alias"}) == "async";
-  if (decoder.compute_capability() < (async ? 90 : 70)) decoder.refuse("needs sm_90");
+  decoder.need(async ? 90 : 70);
   if (async) (void)decoder.take_one({"global", "shared::cta", "shared::cluster", ""});
   decoder.expect_operands(0, 0);
-  decoder.instruction().run = async ? order_proxies : do_nothing;
-  decoder.instruction().kind = Kind::fence;
+  decoder.finish(Kind::fence, async ? order_proxies : lanes::do_nothing);
 }
 
 /// `fence.mbarrier_init.release.cluster`: of the mbarriers that the thread has initialized.
 void decode_init_fence(Decoder& decoder) {
-  for (const std::string_view modifier : {"release", "cluster"}) (void)decoder.take_one({modifier});
+  decoder.take_all({"release", "cluster"});
   decoder.expect_operands(0, 0);
-  decoder.instruction().run = fence_of(Scope::cluster);
-  decoder.instruction().kind = Kind::fence;
+  decoder.finish(Kind::fence, fence_of(Scope::cluster));
 }
 
 void decode_fence(Decoder& decoder) {
   if (decoder.take("proxy")) return decode_proxy_fence(decoder);
   if (decoder.take("mbarrier_init")) return decode_init_fence(decoder);
   (void)decoder.take_one({"sc", "acq_rel", "acquire", "release", ""});
-  decoder.instruction().run = fence_of(take_scope(decoder));
-  decoder.instruction().kind = Kind::fence;
+  decoder.finish(Kind::fence, fence_of(take_scope(decoder)));
   decoder.expect_operands(0, 0);
 }
 
 void decode_membar(Decoder& decoder) {
   const std::string_view level = decoder.take_one({"cta", "gl", "sys"});
-  decoder.instruction().run = fence_of(level == "cta"  ? Scope::block
+  decoder.finish(Kind::fence, fence_of(level == "cta"  ? Scope::block
                                        : level == "gl" ? Scope::device
-                                                       : Scope::system);
-  decoder.instruction().kind = Kind::fence;
+                                                       : Scope::system));
   decoder.expect_operands(0, 0);
 }
 
@@ -230,10 +222,9 @@ void wait_for_grids(Warp& warp, const Instruction&, Mask mask) { wait_for_launch
 void launch_dependents(Warp& warp, const Instruction&, Mask mask) { let_dependents_begin(warp, mask); }
 
 void decode_grid_dependency(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
-  decoder.instruction().run =
-      decoder.take_one({"wait", "launch_dependents"}) == "wait" ? wait_for_grids : launch_dependents;
-  decoder.instruction().kind = Kind::barrier;
+  decoder.need(90);
+  const bool waits = decoder.take_one({"wait", "launch_dependents"}) == "wait";
+  decoder.finish(Kind::barrier, waits ? wait_for_grids : launch_dependents);
   decoder.expect_operands(0, 0);
 }
 
@@ -242,7 +233,7 @@ void decode_nanosleep(Decoder& decoder) {
   if (decoder.take_type() != ptx::Type::u32) decoder.refuse("has another type than .u32");
   decoder.expect_operands(1, 1);
   decoder.read(decoder.operand(0), ptx::Type::u32);
-  decoder.instruction().run = do_nothing;
+  decoder.instruction().run = lanes::do_nothing;
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "emulator/isa/bulk_copy.h"
-
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -177,7 +175,7 @@ BulkBox checked_box(const BulkIssuer& issuer, const Operands& operands, bool loa
 
 void load(Warp& warp, const Instruction& instruction, Mask mask) {
   const Operands operands{warp, instruction};
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const BulkIssuer issuer{warp, instruction, lane};
     BulkBox box = checked_box(issuer, operands, true);
     if (operands.form.own_block) (void)own_offset(issuer, operands.shared(lane), "the destination");
@@ -217,7 +215,7 @@ bool same_store(const Operands& operands, int a, int b) {
 void store(Warp& warp, const Instruction& instruction, Mask mask) {
   const Operands operands{warp, instruction};
   const int first = std::countr_zero(mask);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if (lane != first && same_store(operands, lane, first)) return;
     const BulkIssuer issuer{warp, instruction, lane};
     BulkBox box = checked_box(issuer, operands, false);
@@ -229,7 +227,7 @@ void store(Warp& warp, const Instruction& instruction, Mask mask) {
 /// From one block to another: the other address is the destination.
 void send_to_peer(Warp& warp, const Instruction& instruction, Mask mask) {
   const Operands operands{warp, instruction};
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const BulkIssuer issuer{warp, instruction, lane};
     const auto to = static_cast<std::uint32_t>(operands.other(lane));
     check_alignment(issuer, operands.shared(lane), kUnit, "the source");
@@ -246,7 +244,7 @@ void send_to_peer(Warp& warp, const Instruction& instruction, Mask mask) {
 /// A prefetch changes nothing, but its operands have to be as those of a copy.
 void prefetch(Warp& warp, const Instruction& instruction, Mask mask) {
   const Operands operands{warp, instruction};
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const BulkIssuer issuer{warp, instruction, lane};
     if (operands.form.dimensions != 0) {
       (void)box_of(issuer, operands, true);
@@ -350,22 +348,20 @@ class BulkDecoder {
     if (modifiers_.tensor != (modifiers_.dimensions != 0))
       decoder_.refuse("has .tensor without dimensions, or the other way round");
     if (reduces && !modifiers_.operation) decoder_.refuse("has no operation");
-    if (modifiers_.prefetch)
-      read_prefetch();
-    else if (goes("global", "shared::cta"))
-      read_store();
-    else if (goes("shared::cluster", "shared::cta"))
-      read_send();
-    else if (goes("shared::cluster", "global") || goes("shared::cta", "global"))
-      read_load();
-    else
-      decoder_.refuse("copies between state spaces that are not implemented");
-    decoder_.instruction().detail = std::bit_cast<std::uint64_t>(form_);
+    const Handler handler = read_copy();
+    decoder_.finish(Kind::copy, handler, std::bit_cast<std::uint64_t>(form_));
     decoder_.instruction().table = decoder_.keep({kept_.begin(), kept_.end()});
-    decoder_.instruction().kind = Kind::copy;
   }
 
  private:
+  Handler read_copy() {
+    if (modifiers_.prefetch) return read_prefetch();
+    if (goes("global", "shared::cta")) return read_store();
+    if (goes("shared::cluster", "shared::cta")) return read_send();
+    if (goes("shared::cluster", "global") || goes("shared::cta", "global")) return read_load();
+    decoder_.refuse("copies between state spaces that are not implemented");
+  }
+
   [[nodiscard]] bool goes(std::string_view to, std::string_view from) const {
     return modifiers_.spaces == std::vector{to, from};
   }
@@ -377,11 +373,16 @@ class BulkDecoder {
     decoder_.read_address(decoder_.operand(operand));
     kept_[kept] = static_cast<std::uint64_t>(decoder_.instruction().immediate);
   }
-  void read_map(std::size_t operand) {
+  /// The side in global memory or of another block: a tensor map with coordinates, or an address and a size.
+  void read_other(std::size_t operand, std::size_t size) {
+    if (!modifiers_.tensor) {
+      read_address(operand, kOtherOffset);
+      decoder_.read(decoder_.operand(size), ptx::Type::u32);
+      return;
+    }
     decoder_.read_tensor_address(decoder_.operand(operand), modifiers_.dimensions);
     kept_[kOtherOffset] = static_cast<std::uint64_t>(decoder_.instruction().immediate);
   }
-  void read_size(std::size_t operand) { decoder_.read(decoder_.operand(operand), ptx::Type::u32); }
   /// The last operand, if .L2::cache_hint says that there is one.
   void read_policy(std::size_t operand) {
     if (modifiers_.hint) decoder_.read(decoder_.operand(operand), ptx::Type::b64);
@@ -391,7 +392,7 @@ class BulkDecoder {
     decoder_.expect_operands(all, all);
   }
 
-  void read_load() {
+  Handler read_load() {
     need(modifiers_.mbarrier && !modifiers_.group, "has another completion mechanism than an mbarrier");
     need(!form_.reduces, "is no reduction");
     form_.own_block = modifiers_.spaces[0] == "shared::cta";
@@ -399,67 +400,49 @@ class BulkDecoder {
     const std::size_t barrier = modifiers_.tensor ? 2 : 3;
     expect(barrier + 1);
     read_address(0, kSharedOffset);
-    if (modifiers_.tensor) {
-      read_map(1);
-    } else {
-      read_address(1, kOtherOffset);
-      read_size(2);
-    }
+    read_other(1, 2);
     read_address(barrier, kBarrierOffset);
     if (form_.multicast) decoder_.read(decoder_.operand(barrier + 1), ptx::Type::u16);
     read_policy(barrier + (form_.multicast ? 2 : 1));
-    decoder_.instruction().run = load;
     if (!form_.own_block) decoder_.instruction().traits |= kTalksToCluster;
+    return load;
   }
 
-  void read_store() {
+  Handler read_store() {
     need(modifiers_.group && !modifiers_.mbarrier, "has another completion mechanism than .bulk_group");
     need(!form_.multicast, "cannot multicast");
     expect(modifiers_.tensor ? 2 : 3);
     if (form_.reduces && !modifiers_.tensor) keep_reduction(true);
     read_address(1, kSharedOffset);
-    if (modifiers_.tensor) {
-      read_map(0);
-      read_policy(2);
-    } else {
-      read_address(0, kOtherOffset);
-      read_size(2);
-      read_policy(3);
-    }
-    decoder_.instruction().run = store;
+    read_other(0, 2);
+    read_policy(modifiers_.tensor ? 2 : 3);
     // Each reduction is a relaxed atomic of .gpu (9.7.9.25.4.2).
     if (form_.reduces) decoder_.instruction().traits |= kTalksToBlocks;
+    return store;
   }
 
-  void read_send() {
+  Handler read_send() {
     need(modifiers_.mbarrier && !modifiers_.group, "has another completion mechanism than an mbarrier");
     need(!modifiers_.tensor && !modifiers_.multicast && !modifiers_.hint,
          "has modifiers that are not for copies between blocks");
     expect(4);
     if (form_.reduces) keep_reduction(false);
     read_address(1, kSharedOffset);
-    read_address(0, kOtherOffset);
-    read_size(2);
+    read_other(0, 2);
     read_address(3, kBarrierOffset);
-    decoder_.instruction().run = send_to_peer;
     decoder_.instruction().traits |= kTalksToCluster;
+    return send_to_peer;
   }
 
-  void read_prefetch() {
+  Handler read_prefetch() {
     need(modifiers_.level2 && modifiers_.spaces == std::vector<std::string_view>{"global"} &&
              !form_.reduces && !modifiers_.mbarrier && !modifiers_.group && !modifiers_.multicast,
          "is no prefetch of .global to .L2");
     expect(modifiers_.tensor ? 1 : 2);
     form_.prefetch = true;
-    if (modifiers_.tensor) {
-      read_map(0);
-      read_policy(1);
-    } else {
-      read_address(0, kOtherOffset);
-      read_size(1);
-      read_policy(2);
-    }
-    decoder_.instruction().run = prefetch;
+    read_other(0, 1);
+    read_policy(modifiers_.tensor ? 1 : 2);
+    return prefetch;
   }
 
   /// The reduction of a copy without a tensor map: its type is a modifier.
@@ -470,8 +453,7 @@ class BulkDecoder {
     const bool half = element == TensorElement::f16 || element == TensorElement::bf16;
     need(modifiers_.noftz == (half && modifiers_.operation == ReduceOperation::add),
          "has .noftz where it does not belong, or not where it does");
-    if (found == nullptr || (!global && !is_for_shared(*element)))
-      decoder_.refuse("is not implemented for ." + std::string(ptx::name(*modifiers_.type)));
+    if (found == nullptr || (!global && !is_for_shared(*element))) decoder_.refuse_type(*modifiers_.type);
     kept_[kReduction] = std::bit_cast<std::uint64_t>(found);
   }
   /// The table of 9.7.9.25.4.2, for .shared::cluster.
@@ -481,31 +463,21 @@ class BulkDecoder {
   }
   /// .b32 and .b64 are for bits, and only they are.
   static std::optional<TensorElement> element_of(ptx::Type type, ReduceOperation operation) {
-    const bool bits = operation >= ReduceOperation::bit_and;
-    switch (type) {
-      case ptx::Type::b32:
-        return bits ? std::optional(TensorElement::u32) : std::nullopt;
-      case ptx::Type::b64:
-        return bits ? std::optional(TensorElement::u64) : std::nullopt;
-      case ptx::Type::u32:
-        return bits ? std::nullopt : std::optional(TensorElement::u32);
-      case ptx::Type::s32:
-        return bits ? std::nullopt : std::optional(TensorElement::s32);
-      case ptx::Type::u64:
-        return bits ? std::nullopt : std::optional(TensorElement::u64);
-      case ptx::Type::s64:
-        return bits ? std::nullopt : std::optional(TensorElement::s64);
-      case ptx::Type::f16:
-        return TensorElement::f16;
-      case ptx::Type::bf16:
-        return TensorElement::bf16;
-      case ptx::Type::f32:
-        return TensorElement::f32;
-      case ptx::Type::f64:
-        return TensorElement::f64;
-      default:
-        return std::nullopt;
-    }
+    struct Row {
+      ptx::Type type;
+      TensorElement element;
+      bool bits;
+    };
+    static constexpr Row kRows[] = {
+        {ptx::Type::b32, TensorElement::u32, true},  {ptx::Type::b64, TensorElement::u64, true},
+        {ptx::Type::u32, TensorElement::u32, false}, {ptx::Type::s32, TensorElement::s32, false},
+        {ptx::Type::u64, TensorElement::u64, false}, {ptx::Type::s64, TensorElement::s64, false},
+        {ptx::Type::f16, TensorElement::f16, false}, {ptx::Type::bf16, TensorElement::bf16, false},
+        {ptx::Type::f32, TensorElement::f32, false}, {ptx::Type::f64, TensorElement::f64, false}};
+    for (const Row& row : kRows)
+      if (row.type == type && (ptx::is_float(type) || row.bits == (operation >= ReduceOperation::bit_and)))
+        return row.element;
+    return std::nullopt;
   }
 
   Decoder& decoder_;
@@ -517,23 +489,15 @@ class BulkDecoder {
 }  // namespace
 
 void decode_bulk(Decoder& decoder, bool reduces) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
-  Instruction& instruction = decoder.instruction();
+  decoder.need(90);
   if (!reduces && decoder.take("commit_group")) {
     decoder.expect_operands(0, 0);
-    instruction.kind = Kind::copy;
-    instruction.run = commit;
-    return;
+    return decoder.finish(Kind::copy, commit);
   }
   if (!reduces && decoder.take("wait_group")) {
     const bool reads_only = decoder.take("read");
-    decoder.expect_operands(1, 1);
-    instruction.immediate = decoder.constant(decoder.operand(0));
-    if (instruction.immediate < 0 || instruction.immediate > 0xffffffff)
-      decoder.refuse("waits for no such number");
-    instruction.kind = Kind::copy;
-    instruction.run = reads_only ? wait<true> : wait<false>;
-    return;
+    decoder.instruction().immediate = decoder.take_pending_groups();
+    return decoder.finish(Kind::copy, reads_only ? wait<true> : wait<false>);
   }
   const Modifiers modifiers = ModifierReader(decoder).read(reduces);
   BulkDecoder(decoder, modifiers).run(reduces);

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <type_traits>
 
-#include "emulator/isa/number.h"
+#include "emulator/isa/combination.h"
 
 namespace sparsekiln::emulator {
 namespace {
+
+using namespace combination;
 
 template <class T, T (*F)(T, T)>
 void combine(std::byte* to, const std::byte* from) {
@@ -25,27 +26,6 @@ const Reduction* made() {
   return &kReduction;
 }
 
-template <class T>
-T add(T a, T b) {
-  return a + b;
-}
-/// The only addition that flushes subnormal numbers, before and after (9.7.9.25.4.2).
-float add_flushed(float a, float b) { return number::flushed(number::flushed(a) + number::flushed(b)); }
-/// Halves are added in f32 and rounded once more: to the same as at once, since f32 has more than twice their
-/// bits.
-template <class Format>
-std::uint16_t add_half(std::uint16_t a, std::uint16_t b) {
-  return number::narrow<number::Rounding::nearest_even>(
-      Format{}, number::widen(Format{}, a) + number::widen(Format{}, b));
-}
-template <class T>
-T least(T a, T b) {
-  return std::min(a, b);
-}
-template <class T>
-T greatest(T a, T b) {
-  return std::max(a, b);
-}
 /// As min.f16 and max.f16 (9.7.4.7): a number rather than a NaN, and -0 below +0.
 template <class Format, bool Least>
 std::uint16_t extreme_half(std::uint16_t a, std::uint16_t b) {
@@ -56,20 +36,6 @@ std::uint16_t extreme_half(std::uint16_t a, std::uint16_t b) {
     return (half & 0x8000) != 0 ? -1 - int{half & 0x7fff} : int{half};
   };
   return (key(a) < key(b)) == Least ? a : b;
-}
-std::uint32_t increment(std::uint32_t a, std::uint32_t b) { return a >= b ? 0 : a + 1; }
-std::uint32_t decrement(std::uint32_t a, std::uint32_t b) { return a == 0 || a > b ? b : a - 1; }
-template <class T>
-T bit_and(T a, T b) {
-  return a & b;
-}
-template <class T>
-T bit_or(T a, T b) {
-  return a | b;
-}
-template <class T>
-T bit_xor(T a, T b) {
-  return a ^ b;
 }
 
 template <class T>

@@ -34,41 +34,27 @@ void find_rank(Warp& warp, const Instruction& instruction, Mask mask) {
   });
 }
 
-void need_clusters(const Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
-}
-
-void finish(Decoder& decoder, Handler handler) {
-  decoder.instruction().kind = Kind::conversion;
-  decoder.instruction().run = handler;
-}
-
 void decode_map(Decoder& decoder) {
-  need_clusters(decoder);
+  decoder.need(90);
   const bool in_shared = decoder.take("shared::cluster");
   const bool wide = decoder.take_one({"u32", "u64"}) == "u64";
   const ptx::Type type = wide ? ptx::Type::u64 : ptx::Type::u32;
   if (!in_shared && !wide) decoder.refuse("gives a generic address of 32 bits");
-  decoder.expect_operands(3, 3);
-  decoder.write(decoder.operand(0), ptx::bits(type));
-  decoder.read(decoder.operand(1), type);
-  decoder.read(decoder.operand(2), ptx::Type::u32);
-  finish(decoder, !in_shared ? map_to_rank<std::uint64_t, kSharedWindow>
-                  : wide     ? map_to_rank<std::uint64_t, 0>
-                             : map_to_rank<std::uint32_t, 0>);
+  decoder.take_operands(ptx::bits(type), {type, ptx::Type::u32});
+  decoder.finish(Kind::conversion, !in_shared ? map_to_rank<std::uint64_t, kSharedWindow>
+                                   : wide     ? map_to_rank<std::uint64_t, 0>
+                                              : map_to_rank<std::uint32_t, 0>);
 }
 
 void decode_rank(Decoder& decoder) {
-  need_clusters(decoder);
+  decoder.need(90);
   const bool in_shared = decoder.take("shared::cluster");
   const bool wide = decoder.take_one({"u32", "u64"}) == "u64";
   if (!in_shared && !wide) decoder.refuse("takes a generic address of 32 bits");
-  decoder.expect_operands(2, 2);
-  decoder.write(decoder.operand(0), 32);
-  decoder.read(decoder.operand(1), wide ? ptx::Type::u64 : ptx::Type::u32);
-  finish(decoder, !in_shared ? find_rank<std::uint64_t, kSharedWindow>
-                  : wide     ? find_rank<std::uint64_t, 0>
-                             : find_rank<std::uint32_t, 0>);
+  decoder.take_operands(32, {wide ? ptx::Type::u64 : ptx::Type::u32});
+  decoder.finish(Kind::conversion, !in_shared ? find_rank<std::uint64_t, kSharedWindow>
+                                   : wide     ? find_rank<std::uint64_t, 0>
+                                              : find_rank<std::uint32_t, 0>);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <type_traits>
 
@@ -54,66 +54,27 @@ struct Bf16 {
 
 // ---- comparisons; those that end in u hold for unordered numbers as well ----
 
-struct Eq {
-  template <class T>
-  static bool of(T a, T b) {
-    return a == b;
-  }
-};
-struct Lt {
-  template <class T>
-  static bool of(T a, T b) {
-    return a < b;
-  }
-};
-struct Le {
-  template <class T>
-  static bool of(T a, T b) {
-    return a <= b;
-  }
-};
-struct Gt {
-  template <class T>
-  static bool of(T a, T b) {
-    return a > b;
-  }
-};
-struct Ge {
-  template <class T>
-  static bool of(T a, T b) {
-    return a >= b;
-  }
-};
+using Eq = std::equal_to<>;
+using Lt = std::less<>;
+using Le = std::less_equal<>;
+using Gt = std::greater<>;
+using Ge = std::greater_equal<>;
+using IntegerNe = std::not_equal_to<>;
 /// Both are numbers, and they differ.
 struct Ne {
-  template <class T>
-  static bool of(T a, T b) {
-    return a < b || a > b;
-  }
-};
-struct IntegerNe {
-  template <class T>
-  static bool of(T a, T b) {
-    return a != b;
-  }
+  bool operator()(auto a, auto b) const { return a < b || a > b; }
 };
 struct Num {
-  template <class T>
-  static bool of(T a, T b) {
-    return a == a && b == b;
-  }
+  bool operator()(auto a, auto b) const { return a == a && b == b; }
 };
 template <class Opposite>
 struct Not {
-  template <class T>
-  static bool of(T a, T b) {
-    return !Opposite::of(a, b);
-  }
+  bool operator()(auto a, auto b) const { return !Opposite()(a, b); }
 };
 
 template <class Number, class Comparison>
 bool holds(typename Number::Bits a, typename Number::Bits b) {
-  return Comparison::of(Number::value(a), Number::value(b));
+  return Comparison()(Number::value(a), Number::value(b));
 }
 
 /// For the low or the high half of a pair.
@@ -322,9 +283,7 @@ void setp(Decoder& decoder) {
     decoder.write(result, 1);
   }
   read_compared(decoder, condition, type);
-  decoder.instruction().run = run;
-  decoder.instruction().kind = Kind::predicate;
-  decoder.instruction().detail = condition.join | (both ? kSecondResult : 0);
+  decoder.finish(Kind::predicate, run, condition.join | (both ? kSecondResult : 0));
 }
 
 void set(Decoder& decoder) {
@@ -340,9 +299,7 @@ void set(Decoder& decoder) {
   decoder.write(decoder.operand(0), 32);
   read_compared(decoder, condition, type);
   const std::uint32_t yes = to == Type::f32 ? std::bit_cast<std::uint32_t>(1.0f) : 0xffffffffu;
-  decoder.instruction().run = run;
-  decoder.instruction().kind = Kind::integer;
-  decoder.instruction().detail = condition.join | std::uint64_t{yes} << 32;
+  decoder.finish(Kind::integer, run, condition.join | std::uint64_t{yes} << 32);
 }
 
 // ---- selp, slct ----
@@ -369,20 +326,14 @@ Type take_selected_type(Decoder& decoder) {
   const Type type = decoder.take_type();
   const int bits = ptx::bits(type);
   const bool real = type == Type::f32 || type == Type::f64;
-  if (bits < 16 || bits > 64 || (ptx::is_float(type) && !real))
-    decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  if (bits < 16 || bits > 64 || (ptx::is_float(type) && !real)) decoder.refuse_type(type);
   return type;
 }
 
 void selp(Decoder& decoder) {
   const Type type = take_selected_type(decoder);
-  decoder.expect_operands(4, 4);
-  decoder.write(decoder.operand(0), ptx::bits(type));
-  decoder.read(decoder.operand(1), type);
-  decoder.read(decoder.operand(2), type);
-  decoder.read(decoder.operand(3), Type::pred);
-  decoder.instruction().run = for_width(decoder, type, []<class T>(T) -> Handler { return select<T>; });
-  decoder.instruction().kind = Kind::integer;
+  const Handler run = for_width(decoder, type, []<class T>(T) -> Handler { return select<T>; });
+  finish_integer(decoder, run, type, {type, type, Type::pred});
 }
 
 template <class T, class Number>
@@ -395,16 +346,11 @@ void slct(Decoder& decoder) {
   const Type type = take_selected_type(decoder);
   const bool by_float = decoder.take_one({"s32", "f32"}) == "f32";
   if (flush && !by_float) decoder.refuse(".ftz is for .f32 only");
-  decoder.expect_operands(4, 4);
-  decoder.write(decoder.operand(0), ptx::bits(type));
-  decoder.read(decoder.operand(1), type);
-  decoder.read(decoder.operand(2), type);
-  decoder.read(decoder.operand(3), by_float ? Type::f32 : Type::s32);
-  decoder.instruction().run = for_width(decoder, type, [&]<class T>(T) -> Handler {
+  const Handler run = for_width(decoder, type, [&]<class T>(T) -> Handler {
     if (!by_float) return lanes::map<select_by_sign<T, Plain<std::int32_t>>>;
     return flush ? lanes::map<select_by_sign<T, FlushedF32>> : lanes::map<select_by_sign<T, Plain<float>>>;
   });
-  decoder.instruction().kind = Kind::integer;
+  finish_integer(decoder, run, type, {type, type, by_float ? Type::f32 : Type::s32});
 }
 
 // ---- testp ----
@@ -453,12 +399,8 @@ void testp(Decoder& decoder) {
   const std::string_view property =
       decoder.take_one({"finite", "infinite", "number", "notanumber", "normal", "subnormal"});
   const bool wide = decoder.take_one({"f32", "f64"}) == "f64";
-  decoder.expect_operands(2, 2);
-  decoder.write(decoder.operand(0), 1);
-  decoder.read(decoder.operand(1), wide ? Type::f64 : Type::f32);
-  decoder.instruction().run =
-      wide ? property_test<std::uint64_t>(property) : property_test<std::uint32_t>(property);
-  decoder.instruction().kind = Kind::predicate;
+  const Handler run = wide ? property_test<std::uint64_t>(property) : property_test<std::uint32_t>(property);
+  finish_integer(decoder, run, Type::pred, {wide ? Type::f64 : Type::f32});
 }
 
 }  // namespace

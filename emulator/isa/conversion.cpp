@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "emulator/isa/conversion_float.h"
-#include "emulator/isa/conversion_narrow.h"
 #include "emulator/isa/conversion_value.h"
 #include "emulator/isa/lanes.h"
+#include "emulator/isa/narrow_elements.h"
 #include "emulator/program/decoder.h"
+#include "emulator/program/program.h"
 
 /// cvt (PTX ISA 9.7.9.21). What kernels convert often has a handler of its own, here and in conversion_float;
 /// the rest goes through conversion_value, lane by lane.
@@ -75,10 +75,7 @@ void finish(Decoder& decoder, std::uint64_t detail, Handler run, int to_bits, Ty
   decoder.expect_operands(1 + sources, 1 + sources);
   decoder.write(decoder.operand(0), to_bits);
   for (std::size_t i = 1; i <= sources; ++i) decoder.read(decoder.operand(i), source);
-  Instruction& instruction = decoder.instruction();
-  instruction.run = run;
-  instruction.kind = Kind::conversion;
-  instruction.detail = detail;
+  decoder.finish(Kind::conversion, run, detail);
 }
 
 /// What a modifier that rounds says; nothing for any other.
@@ -94,16 +91,66 @@ bool take_rounding(Decoder& decoder, Conversion& conversion, bool& given, bool& 
   return given;
 }
 
-void need(Decoder& decoder, int compute_capability) {
-  if (decoder.compute_capability() < compute_capability)
-    decoder.refuse("needs sm_" + std::to_string(compute_capability) + " or later");
-}
-
 bool is_narrow_pair(Type type) { return type == Type::e4m3x2 || type == Type::e5m2x2; }
 
 /// Between f16x2, or two f32, and a pair of 8 bits.
+using ptx::Type;
+
+/// .relu: negative numbers and -0 become +0; NaN stays.
+template <bool Relu>
+float clipped(float value) {
+  return Relu && (number::bits_of(value) & number::kSign32) != 0 && value == value ? 0.0f : value;
+}
+
+template <class Format, bool Relu>
+std::uint16_t pair_of(float upper, float lower) {
+  return static_cast<std::uint16_t>(number::narrow(Format{}, clipped<Relu>(upper)) << 8 |
+                                    number::narrow(Format{}, clipped<Relu>(lower)));
+}
+
+template <class Format, bool Relu>
+std::uint16_t from_f32(float upper, float lower) {
+  return pair_of<Format, Relu>(upper, lower);
+}
+
+template <class Format, bool Relu>
+std::uint16_t from_f16x2(std::uint32_t pair) {
+  return pair_of<Format, Relu>(number::widen(number::F16{}, static_cast<std::uint16_t>(pair >> 16)),
+                               number::widen(number::F16{}, static_cast<std::uint16_t>(pair)));
+}
+
+template <class Format, bool Relu>
+std::uint32_t to_f16(std::uint32_t bits) {
+  const float value = clipped<Relu>(number::widen(Format{}, static_cast<std::uint8_t>(bits)));
+  return number::narrow<number::Rounding::nearest_even>(number::F16{}, value);  // exact
+}
+
+template <class Format, bool Relu>
+std::uint32_t to_f16x2(std::uint16_t pair) {
+  return to_f16<Format, Relu>(pair >> 8u) << 16 | to_f16<Format, Relu>(pair);
+}
+
+template <class Format, bool Relu>
+Handler of_format(Type from, Type to) {
+  if (to == Type::f16x2) return lanes::map<to_f16x2<Format, Relu>>;
+  return from == Type::f32 ? lanes::map<from_f32<Format, Relu>> : lanes::map<from_f16x2<Format, Relu>>;
+}
+
+template <class Format>
+Handler of_relu(const Conversion& conversion) {
+  return conversion.relu ? of_format<Format, true>(conversion.from, conversion.to)
+                         : of_format<Format, false>(conversion.from, conversion.to);
+}
+
+/// Two f32, or an f16x2, to a pair of 8 bits (Conversion::to, e4m3x2 or e5m2x2), which saturates; or such a
+/// pair to f16x2. Instruction::detail is not used.
+Handler narrow_pair_handler(const Conversion& conversion) {
+  const bool e4m3 = conversion.to == Type::e4m3x2 || conversion.from == Type::e4m3x2;
+  return e4m3 ? of_relu<number::E4m3>(conversion) : of_relu<number::E5m2>(conversion);
+}
+
 void decode_narrow_pair(Decoder& decoder, const Conversion& conversion) {
-  need(decoder, 89);
+  decoder.need(89);
   const bool narrows = is_narrow_pair(conversion.to);
   if (conversion.from != Type::f16x2 && conversion.from != Type::f32 && narrows)
     decoder.refuse("is implemented from .f32 and .f16x2 only");
@@ -124,7 +171,7 @@ void decode_pair(Decoder& decoder, Conversion conversion) {
     return;
   }
   if (conversion.from != Type::f32) decoder.refuse("is implemented from .f32 only");
-  need(decoder, 80);
+  decoder.need(80);
   const bool to_zero = conversion.rounding == Rounding::to_zero;
   if (conversion.to_integral || conversion.sat || conversion.ftz ||
       (!to_zero && conversion.rounding != Rounding::nearest_even))
@@ -134,7 +181,7 @@ void decode_pair(Decoder& decoder, Conversion conversion) {
 
 void decode_tf32(Decoder& decoder, const Conversion& conversion, bool away) {
   if (decoder.take_type() != Type::f32) decoder.refuse("is implemented from .f32 only");
-  need(decoder, away ? 80 : 90);
+  decoder.need(away ? 80 : 90);
   const bool to_zero = conversion.rounding == Rounding::to_zero;
   const bool nearest = conversion.rounding == Rounding::nearest_even;
   if (conversion.to_integral || conversion.sat || conversion.ftz || (!away && !nearest && !to_zero))
@@ -182,20 +229,15 @@ void check_architecture(Decoder& decoder, const Conversion& conversion) {
   const bool from_bf16 = conversion.from == Type::bf16;
   const bool to_bf16 = conversion.to == Type::bf16;
   if (!from_bf16 && !to_bf16) {
-    if (conversion.relu) need(decoder, 80);
+    if (conversion.relu) decoder.need(80);
     return;
   }
   const bool with_f32 = conversion.from == Type::f32 || (conversion.to == Type::f32 && !conversion.ftz);
-  need(decoder, with_f32 ? 80 : 90);
+  decoder.need(with_f32 ? 80 : 90);
 }
 
 /// The narrowest row that holds a type: what an immediate gets.
 int row_bits(Type type) { return std::max(16, ptx::bits(type)); }
-
-Type untyped(int bits) {
-  if (bits == 16) return Type::b16;
-  return bits == 32 ? Type::b32 : Type::b64;
-}
 
 /// The handlers of `Pick` for rows of these bits, of the result and of the source.
 template <class Pick>
@@ -234,8 +276,7 @@ int bits_of_row(Decoder& decoder, const ptx::Operand& operand, Type type) {
 void decode_single(Decoder& decoder, Conversion conversion, bool rounding_given) {
   conversion.from = decoder.take_type();
   for (const Type type : {conversion.from, conversion.to})
-    if (!is_integer(type) && !is_single_float(type))
-      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+    if (!is_integer(type) && !is_single_float(type)) decoder.refuse_type(type);
   check(decoder, conversion, rounding_given);
   check_architecture(decoder, conversion);
   decoder.expect_operands(2, 2);
@@ -243,7 +284,7 @@ void decode_single(Decoder& decoder, Conversion conversion, bool rounding_given)
   const int from_bits = bits_of_row(decoder, decoder.operand(1), conversion.from);
   const bool immediate = decoder.register_bits(decoder.operand(1)) == 0;
   const Type source =
-      immediate && ptx::bits(conversion.from) == from_bits ? conversion.from : untyped(from_bits);
+      immediate && ptx::bits(conversion.from) == from_bits ? conversion.from : ptx::untyped(from_bits);
   const bool floats = ptx::is_float(conversion.from) || ptx::is_float(conversion.to);
   const bool exact_rows = to_bits == row_bits(conversion.to) && from_bits == row_bits(conversion.from);
   if (const Handler run = floats && exact_rows ? fast_float_handler(conversion) : nullptr) {

@@ -112,37 +112,9 @@ float f64_to_f32(double value) { return number::canonical(static_cast<float>(val
 
 template <class Format>
 Handler narrowing_handler(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::nearest_even:
-      return f32_to_16<Rounding::nearest_even, Format>;
-    case Rounding::to_zero:
-      return f32_to_16<Rounding::to_zero, Format>;
-    default:
-      return nullptr;
-  }
+  if (rounding == Rounding::nearest_even) return f32_to_16<Rounding::nearest_even, Format>;
+  return rounding == Rounding::to_zero ? f32_to_16<Rounding::to_zero, Format> : nullptr;
 }
-
-template <template <Rounding> class Pick>
-Handler by_rounding(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::to_zero:
-      return Pick<Rounding::to_zero>::run;
-    case Rounding::down:
-      return Pick<Rounding::down>::run;
-    case Rounding::up:
-      return Pick<Rounding::up>::run;
-    default:
-      return Pick<Rounding::nearest_even>::run;
-  }
-}
-template <Rounding R>
-struct ToS32 {
-  static constexpr Handler run = lanes::map<to_s32<R>>;
-};
-template <Rounding R>
-struct ToU32 {
-  static constexpr Handler run = lanes::map<to_u32<R>>;
-};
 
 template <class To>
 Handler from_integer_handler(Type from) {
@@ -171,7 +143,9 @@ Handler fast_float_handler(const Conversion& c) {
   if (c.from == Type::f32 && (c.to == Type::s32 || c.to == Type::u32)) {
     const bool flush_matters = c.ftz && (c.rounding == Rounding::down || c.rounding == Rounding::up);
     if (flush_matters) return nullptr;
-    return c.to == Type::s32 ? by_rounding<ToS32>(c.rounding) : by_rounding<ToU32>(c.rounding);
+    return with_rounding(c.rounding, [&]<Rounding R>() -> Handler {
+      return c.to == Type::s32 ? lanes::map<to_s32<R>> : lanes::map<to_u32<R>>;
+    });
   }
   if (!ptx::is_float(c.from) && nearest && !c.sat) {
     if (c.to == Type::f32) return from_integer_handler<float>(c.from);  // never subnormal

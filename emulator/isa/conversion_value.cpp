@@ -10,23 +10,6 @@ namespace {
 using number::Rounding;
 using ptx::Type;
 
-/// Calls `use` with the rounding as a constant.
-template <class Use>
-auto with_rounding(Rounding rounding, Use use) {
-  switch (rounding) {
-    case Rounding::to_zero:
-      return use.template operator()<Rounding::to_zero>();
-    case Rounding::down:
-      return use.template operator()<Rounding::down>();
-    case Rounding::up:
-      return use.template operator()<Rounding::up>();
-    case Rounding::to_odd:
-      return use.template operator()<Rounding::to_odd>();
-    default:
-      return use.template operator()<Rounding::nearest_even>();
-  }
-}
-
 /// The low `bits`, the sign repeated.
 std::uint64_t extended(std::uint64_t value, int bits, bool is_signed) {
   if (bits == 64) return value;

@@ -26,4 +26,21 @@ static_assert(sizeof(Conversion) == sizeof(std::uint64_t));
 /// integer and is zero otherwise (9.4.1).
 [[nodiscard]] std::uint64_t convert(const Conversion& conversion, std::uint64_t bits);
 
+/// Calls `use` with the rounding as a constant.
+template <class Use>
+[[nodiscard]] auto with_rounding(number::Rounding rounding, Use use) {
+  switch (rounding) {
+    case number::Rounding::to_zero:
+      return use.template operator()<number::Rounding::to_zero>();
+    case number::Rounding::down:
+      return use.template operator()<number::Rounding::down>();
+    case number::Rounding::up:
+      return use.template operator()<number::Rounding::up>();
+    case number::Rounding::to_odd:
+      return use.template operator()<number::Rounding::to_odd>();
+    default:
+      return use.template operator()<number::Rounding::nearest_even>();
+  }
+}
+
 }  // namespace sparsekiln::emulator

@@ -1,7 +1,6 @@
 #include <cfenv>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <string_view>
 #include <type_traits>
 
@@ -22,30 +21,14 @@ using ptx::Type;
 
 // ---- what is computed ----
 
-struct Add {
+template <class Operation>
+struct Arithmetic {
   template <class T>
   static T of(T a, T b) {
-    return a + b;
+    return Operation()(a, b);
   }
 };
-struct Sub {
-  template <class T>
-  static T of(T a, T b) {
-    return a - b;
-  }
-};
-struct Mul {
-  template <class T>
-  static T of(T a, T b) {
-    return a * b;
-  }
-};
-struct Div {
-  template <class T>
-  static T of(T a, T b) {
-    return a / b;
-  }
-};
+using Div = Arithmetic<std::divides<>>;
 struct Fma {
   template <class T>
   static T of(T a, T b, T c) {
@@ -200,8 +183,7 @@ void finish(Decoder& decoder, Handler run, Type type, std::size_t sources) {
   decoder.expect_operands(1 + sources, 1 + sources);
   decoder.write(decoder.operand(0), ptx::bits(type));
   for (std::size_t i = 1; i <= sources; ++i) decoder.read(decoder.operand(i), type);
-  decoder.instruction().run = run;
-  decoder.instruction().kind = Kind::floating;
+  decoder.finish(Kind::floating, run);
 }
 
 /// The host's mode for a rounding modifier.
@@ -214,14 +196,13 @@ int host_rounding(std::string_view modifier) {
 
 Type take_f32_or_f64(Decoder& decoder) {
   const Type type = decoder.take_type();
-  if (type != Type::f32 && type != Type::f64)
-    decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  if (type != Type::f32 && type != Type::f64) decoder.refuse_type(type);
   return type;
 }
 
 void take_f32(Decoder& decoder) {
   const Type type = decoder.take_type();
-  if (type != Type::f32) decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  if (type != Type::f32) decoder.refuse_type(type);
 }
 
 /// Handlers of one operation: by .ftz, .sat and whether it rounds to nearest.
@@ -382,9 +363,9 @@ void decode_copysign(Decoder& decoder) {
 
 std::vector<Opcode> float_opcodes() {
   return {
-      {"add", Domain::floating, decode_sum_or_product<Add>},
-      {"sub", Domain::floating, decode_sum_or_product<Sub>},
-      {"mul", Domain::floating, decode_sum_or_product<Mul>},
+      {"add", Domain::floating, decode_sum_or_product<Arithmetic<std::plus<>>>},
+      {"sub", Domain::floating, decode_sum_or_product<Arithmetic<std::minus<>>>},
+      {"mul", Domain::floating, decode_sum_or_product<Arithmetic<std::multiplies<>>>},
       {"fma", Domain::floating, decode_fma},
       {"mad", Domain::floating, decode_fma},
       {"div", Domain::floating, decode_div},

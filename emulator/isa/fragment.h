@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "emulator/isa/lanes.h"
+#include "emulator/isa/narrow_elements.h"
 #include "emulator/isa/number_rows.h"
 #include "emulator/isa/row8.h"
 #include "emulator/program/decoder.h"
@@ -82,7 +85,8 @@ struct HalfSums {
 
 /// sums += a · b, k by k in ascending order, each with one fused multiply-add.
 template <int K>
-inline void multiply(const float (&a)[kSumRows][K], const float (&b)[K][kSumColumns], Sums<float>& sums) {
+inline void multiply(const float (&a)[kSumRows][K], const float (&b)[K][kSumColumns], Sums<float>& sums,
+                     [[maybe_unused]] bool saturates = false) {
   constexpr int kRows = 8;  // whose sums the host keeps in registers
   for (int first = 0; first < kSumRows; first += kRows) {
     Row8 row[kRows];
@@ -104,6 +108,67 @@ inline void transpose_columns(const float (&columns)[kSumColumns][K], float (&ro
     transpose(block);
     for (int i = 0; i < kSumColumns; ++i) store_row(rows[k + i], block[i]);
   }
+}
+
+/// Products of 8-bit integers, then the sum, which saturates where it is said to, else wraps around.
+template <int K>
+inline void multiply(const std::int32_t (&a)[kSumRows][K], const std::int32_t (&b)[K][kSumColumns],
+                     Sums<std::int32_t>& sums, bool saturates) {
+  for (int m = 0; m < kSumRows; ++m) {
+    alignas(64) std::int32_t products[kSumColumns] = {};  // at most 32 · 255 · 255
+    for (int k = 0; k < K; ++k)
+      for (int n = 0; n < kSumColumns; ++n) products[n] += a[m][k] * b[k][n];
+    for (int n = 0; n < kSumColumns; ++n) {
+      std::int64_t exact = std::int64_t{sums.at[m][n]} + products[n];
+      if (saturates)
+        exact = std::clamp<std::int64_t>(exact, std::numeric_limits<std::int32_t>::min(),
+                                         std::numeric_limits<std::int32_t>::max());
+      sums.at[m][n] = static_cast<std::int32_t>(exact);
+    }
+  }
+}
+template <int K>
+inline void transpose_columns(const std::int32_t (&columns)[kSumColumns][K],
+                              std::int32_t (&rows)[K][kSumColumns]) {
+  for (int k = 0; k < K; ++k)
+    for (int n = 0; n < kSumColumns; ++n) rows[k][n] = columns[n][k];
+}
+
+/// Elements of 8 bits.
+template <class Format>
+struct NarrowElement {
+  static constexpr int kBytes = 1;
+  static void widen(const std::byte* from, float* to, int count) {
+    number::widen_row(Format{}, reinterpret_cast<const std::uint8_t*>(from), to, count);
+  }
+};
+template <class Byte>
+struct IntegerElement {
+  static constexpr int kBytes = 1;
+  static void widen(const std::byte* from, std::int32_t* to, int count) {
+    const auto* const bytes = reinterpret_cast<const Byte*>(from);
+    for (int i = 0; i < count; ++i) to[i] = bytes[i];
+  }
+};
+[[nodiscard]] inline bool is_narrow(ptx::Type type) {
+  return type == ptx::Type::e4m3 || type == ptx::Type::e5m2;
+}
+[[nodiscard]] inline bool is_byte(ptx::Type type) { return type == ptx::Type::s8 || type == ptx::Type::u8; }
+/// pick(A, B) for the elements of two types; `First` is that of `first`, `Second` that of any other.
+template <class First, class Second, class Pick>
+[[nodiscard]] auto for_elements(ptx::Type first, ptx::Type a, ptx::Type b, Pick pick) {
+  if (a == first) return b == first ? pick(First{}, First{}) : pick(First{}, Second{});
+  return b == first ? pick(Second{}, First{}) : pick(Second{}, Second{});
+}
+template <class Pick>
+[[nodiscard]] auto for_narrow(ptx::Type a, ptx::Type b, Pick pick) {
+  using number::E4m3;
+  using number::E5m2;
+  return for_elements<NarrowElement<E4m3>, NarrowElement<E5m2>>(ptx::Type::e4m3, a, b, pick);
+}
+template <class Pick>
+[[nodiscard]] auto for_integers(ptx::Type a, ptx::Type b, Pick pick) {
+  return for_elements<IntegerElement<std::int8_t>, IntegerElement<std::uint8_t>>(ptx::Type::s8, a, b, pick);
 }
 
 /// The registers of one matrix; refuses another number than `count`.

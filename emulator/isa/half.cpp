@@ -1,6 +1,5 @@
 #include <cmath>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -33,23 +32,9 @@ constexpr std::uint64_t kRelu = 1 << 2;
 /// to the format is as if rounded once (Figueroa, "When is double rounding innocuous?", 1995). A sum of
 /// numbers so small that the format has no 11 or 8 bits for it is exact in f32; a product of bf16 that is not
 /// is below half of the least.
-struct Add {
-  template <class Format>
-  static float of(Format, float a, float b) {
-    return a + b;
-  }
-};
-struct Sub {
-  template <class Format>
-  static float of(Format, float a, float b) {
-    return a - b;
-  }
-};
-struct Mul {
-  template <class Format>
-  static float of(Format, float a, float b) {
-    return a * b;
-  }
+template <class Operation>
+struct Arithmetic {
+  static float of(auto, float a, float b) { return Operation()(a, b); }
 };
 
 struct Fma {
@@ -63,14 +48,12 @@ struct Fma {
 };
 
 struct Ex2 {
-  template <class Format>
-  static float of(Format, float a) {
+  static float of(auto, float a) {
     return number::narrow_f64<Rounding::to_odd>(std::exp2(static_cast<double>(a)));
   }
 };
 struct Tanh {
-  template <class Format>
-  static float of(Format, float a) {
+  static float of(auto, float a) {
     return number::narrow_f64<Rounding::to_odd>(std::tanh(static_cast<double>(a)));
   }
 };
@@ -107,16 +90,10 @@ struct Extreme {
 };
 
 struct Neg {
-  template <class Format>
-  static std::uint16_t of(Format, std::uint16_t a) {
-    return static_cast<std::uint16_t>(a ^ kSign);
-  }
+  static std::uint16_t of(auto, std::uint16_t a) { return static_cast<std::uint16_t>(a ^ kSign); }
 };
 struct Abs {
-  template <class Format>
-  static std::uint16_t of(Format, std::uint16_t a) {
-    return static_cast<std::uint16_t>(a & kMagnitude);
-  }
+  static std::uint16_t of(auto, std::uint16_t a) { return static_cast<std::uint16_t>(a & kMagnitude); }
 };
 
 // ---- handlers: a row of pairs is 64 elements, any other 32 ----
@@ -190,17 +167,11 @@ void compute_bits(Warp& warp, const Instruction& instruction, Mask mask) {
 
 bool is_bfloat(Type type) { return type == Type::bf16 || type == Type::bf16x2; }
 
-void need(Decoder& decoder, int compute_capability) {
-  if (decoder.compute_capability() < compute_capability)
-    decoder.refuse("needs sm_" + std::to_string(compute_capability) + " or later");
-}
-
 /// The type, which must be of 16 bits or a pair of them.
 Type take_half(Decoder& decoder, int capability_of_f16, int capability_of_bf16) {
   const Type type = decoder.take_type();
-  if (type != Type::f16 && type != Type::f16x2 && !is_bfloat(type))
-    decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
-  need(decoder, is_bfloat(type) ? capability_of_bf16 : capability_of_f16);
+  if (type != Type::f16 && type != Type::f16x2 && !is_bfloat(type)) decoder.refuse_type(type);
+  decoder.need(is_bfloat(type) ? capability_of_bf16 : capability_of_f16);
   return type;
 }
 
@@ -228,15 +199,11 @@ void finish(Decoder& decoder, Type type, std::uint64_t modifiers) {
   decoder.expect_operands(1 + Sources, 1 + Sources);
   decoder.write(decoder.operand(0), ptx::bits(type));
   for (std::size_t i = 1; i <= Sources; ++i) decoder.read(decoder.operand(i), type);
-  Instruction& instruction = decoder.instruction();
-  instruction.kind = Kind::floating;
-  instruction.detail = modifiers;
-  if (ptx::bits(type) == 16)
-    instruction.run = is_bfloat(type) ? handler<Op, Sources, Bf16, std::uint16_t>()
-                                      : handler<Op, Sources, F16, std::uint16_t>();
-  else
-    instruction.run = is_bfloat(type) ? handler<Op, Sources, Bf16, std::uint32_t>()
-                                      : handler<Op, Sources, F16, std::uint32_t>();
+  const auto of_rows = [&]<class Row>(Row) {
+    return is_bfloat(type) ? handler<Op, Sources, Bf16, Row>() : handler<Op, Sources, F16, Row>();
+  };
+  decoder.finish(Kind::floating, ptx::bits(type) == 16 ? of_rows(std::uint16_t{}) : of_rows(std::uint32_t{}),
+                 modifiers);
 }
 
 void refuse_for_bfloat(Decoder& decoder, Type type, std::uint64_t modifiers) {
@@ -307,9 +274,9 @@ void decode_tanh(Decoder& decoder) {
 
 std::vector<Opcode> half_opcodes() {
   return {
-      {"add", Domain::half, decode_sum_or_product<Add>},
-      {"sub", Domain::half, decode_sum_or_product<Sub>},
-      {"mul", Domain::half, decode_sum_or_product<Mul>},
+      {"add", Domain::half, decode_sum_or_product<Arithmetic<std::plus<>>>},
+      {"sub", Domain::half, decode_sum_or_product<Arithmetic<std::minus<>>>},
+      {"mul", Domain::half, decode_sum_or_product<Arithmetic<std::multiplies<>>>},
       {"fma", Domain::half, decode_fma},
       {"min", Domain::half, decode_extreme<false>},
       {"max", Domain::half, decode_extreme<true>},

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
@@ -185,7 +184,7 @@ template <class T, T (*F)(T, T)>
 void divide(Warp& warp, const Instruction& instruction, Mask mask) {
   const T* a = lanes::operand<const T>(warp, instruction, 1);
   const T* b = lanes::operand<const T>(warp, instruction, 2);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if (b[lane] == 0) fault(FaultKind::invalid_operation, warp, instruction, lane, "division by zero");
   });
   lanes::produce_each(lanes::operand<T>(warp, instruction, 0), mask,
@@ -206,15 +205,6 @@ std::uint32_t dot_product_plus(std::uint32_t a, std::uint32_t b, std::uint32_t c
   return c;
 }
 
-void finish(Decoder& decoder, Handler run, ptx::Type result, std::initializer_list<ptx::Type> sources) {
-  decoder.expect_operands(1 + sources.size(), 1 + sources.size());
-  decoder.write(decoder.operand(0), ptx::bits(result));
-  std::size_t index = 1;
-  for (const ptx::Type type : sources) decoder.read(decoder.operand(index++), type);
-  decoder.instruction().run = run;
-  decoder.instruction().kind = Kind::integer;
-}
-
 template <bool Subtract>
 void add_or_sub(Decoder& decoder) {
   const bool saturated = decoder.take("sat");
@@ -227,7 +217,7 @@ void add_or_sub(Decoder& decoder) {
     run = for_integer(decoder, type, []<class T>(T) -> Handler {
       return Subtract ? lanes::map<sub<T>> : lanes::map<add<T>>;
     });
-  finish(decoder, run, type, {type, type});
+  finish_integer(decoder, run, type, {type, type});
 }
 
 ptx::Type widened(Decoder& decoder, ptx::Type type) {
@@ -249,15 +239,15 @@ void mul(Decoder& decoder) {
   const std::string_view mode = decoder.take_one({"lo", "hi", "wide"});
   const ptx::Type type = decoder.take_type();
   const ptx::Type result = mode == "wide" ? widened(decoder, type) : type;
-  finish(decoder,
-         for_integer(decoder, type,
-                     [&]<class T>(T) -> Handler {
-                       if (mode == "lo") return lanes::map<mul_lo<T>>;
-                       if (mode == "hi") return lanes::map<mul_hi<T>>;
-                       if constexpr (sizeof(T) < 8) return lanes::map<mul_wide<T>>;
-                       decoder.refuse(".wide is for 16 and 32 bits only");
-                     }),
-         result, {type, type});
+  finish_integer(decoder,
+                 for_integer(decoder, type,
+                             [&]<class T>(T) -> Handler {
+                               if (mode == "lo") return lanes::map<mul_lo<T>>;
+                               if (mode == "hi") return lanes::map<mul_hi<T>>;
+                               if constexpr (sizeof(T) < 8) return lanes::map<mul_wide<T>>;
+                               decoder.refuse(".wide is for 16 and 32 bits only");
+                             }),
+                 result, {type, type});
 }
 
 void mad(Decoder& decoder) {
@@ -266,16 +256,16 @@ void mad(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
   if (saturated && type != ptx::Type::s32) decoder.refuse(".sat is for .s32 only");
   const ptx::Type result = mode == "wide" ? widened(decoder, type) : type;
-  finish(decoder,
-         for_integer(decoder, type,
-                     [&]<class T>(T) -> Handler {
-                       if (saturated) return lanes::map<mad_hi_saturated>;
-                       if (mode == "lo") return lanes::map<mad_lo<T>>;
-                       if (mode == "hi") return lanes::map<mad_hi<T>>;
-                       if constexpr (sizeof(T) < 8) return lanes::map<mad_wide<T>>;
-                       decoder.refuse(".wide is for 16 and 32 bits only");
-                     }),
-         result, {type, type, result});
+  finish_integer(decoder,
+                 for_integer(decoder, type,
+                             [&]<class T>(T) -> Handler {
+                               if (saturated) return lanes::map<mad_hi_saturated>;
+                               if (mode == "lo") return lanes::map<mad_lo<T>>;
+                               if (mode == "hi") return lanes::map<mad_hi<T>>;
+                               if constexpr (sizeof(T) < 8) return lanes::map<mad_wide<T>>;
+                               decoder.refuse(".wide is for 16 and 32 bits only");
+                             }),
+                 result, {type, type, result});
 }
 
 template <bool Add>
@@ -288,40 +278,45 @@ void mul24(Decoder& decoder) {
     return low ? lanes::map<mul24_lo<T>> : lanes::map<mul24_hi<T>>;
   });
   if (Add)
-    finish(decoder, run, type, {type, type, type});
+    finish_integer(decoder, run, type, {type, type, type});
   else
-    finish(decoder, run, type, {type, type});
+    finish_integer(decoder, run, type, {type, type});
 }
 
 void sad(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
-  finish(decoder,
-         for_integer(decoder, type, []<class T>(T) -> Handler { return lanes::map<abs_difference_plus<T>>; }),
-         type, {type, type, type});
+  finish_integer(
+      decoder,
+      for_integer(decoder, type, []<class T>(T) -> Handler { return lanes::map<abs_difference_plus<T>>; }),
+      type, {type, type, type});
 }
 
 void div(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
-  finish(decoder, for_integer(decoder, type, []<class T>(T) -> Handler { return divide<T, quotient<T>>; }),
-         type, {type, type});
+  finish_integer(decoder,
+                 for_integer(decoder, type, []<class T>(T) -> Handler { return divide<T, quotient<T>>; }),
+                 type, {type, type});
 }
 
 void rem(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
-  finish(decoder, for_integer(decoder, type, []<class T>(T) -> Handler { return divide<T, remainder<T>>; }),
-         type, {type, type});
+  finish_integer(decoder,
+                 for_integer(decoder, type, []<class T>(T) -> Handler { return divide<T, remainder<T>>; }),
+                 type, {type, type});
 }
 
 void abs(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
-  finish(decoder, for_signed(decoder, type, []<class T>(T) -> Handler { return lanes::map<absolute<T>>; }),
-         type, {type});
+  finish_integer(decoder,
+                 for_signed(decoder, type, []<class T>(T) -> Handler { return lanes::map<absolute<T>>; }),
+                 type, {type});
 }
 
 void neg(Decoder& decoder) {
   const ptx::Type type = decoder.take_type();
-  finish(decoder, for_signed(decoder, type, []<class T>(T) -> Handler { return lanes::map<negated<T>>; }),
-         type, {type});
+  finish_integer(decoder,
+                 for_signed(decoder, type, []<class T>(T) -> Handler { return lanes::map<negated<T>>; }),
+                 type, {type});
 }
 
 template <bool Max>
@@ -337,7 +332,7 @@ void min_or_max(Decoder& decoder) {
     run = for_integer(decoder, type, []<class T>(T) -> Handler {
       return Max ? lanes::map<greatest<T>> : lanes::map<least<T>>;
     });
-  finish(decoder, run, type, {type, type});
+  finish_integer(decoder, run, type, {type, type});
 }
 
 /// Handlers by whether `a` and `b` are signed.
@@ -362,7 +357,7 @@ void dot_product_accumulate(Decoder& decoder) {
     run = dot_product<std::int16_t, std::uint16_t, 2>(a_signed, b_signed);
   else
     run = dot_product<std::int16_t, std::uint16_t, 0>(a_signed, b_signed);
-  finish(decoder, run, ptx::Type::b32, {ptx::Type::b32, ptx::Type::b32, ptx::Type::b32});
+  finish_integer(decoder, run, ptx::Type::b32, {ptx::Type::b32, ptx::Type::b32, ptx::Type::b32});
 }
 
 }  // namespace

@@ -28,12 +28,6 @@ template <class Use>
   for (int lane = 0; lane < kLanes; ++lane) use(lane);
 }
 
-/// Calls `use(lane)` for the lanes of `mask`, in ascending order, where vectors do not pay off.
-template <class Use>
-inline void each_active(Mask mask, Use use) {
-  for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
-}
-
 /// Bit `lane` of element `lane`; a table, so that a mask becomes lane selects by one `and`.
 template <class T>
 inline constexpr std::array<T, kLanes> kLaneBits = [] {
@@ -96,7 +90,7 @@ template <class T, class Value>
 /// Like `produce`, one active lane after another, for slow operations or those without vectors.
 template <class T, class Value>
 inline void produce_each(T* to, Mask mask, Value value) {
-  each_active(mask, [&](int lane) { to[lane] = value(lane); });
+  each_bit(mask, [&](int lane) { to[lane] = value(lane); });
 }
 
 /// Bit `lane` says whether `holds(lane)`, for all 32 lanes.
@@ -112,6 +106,14 @@ template <class Holds>
 inline void write_predicate(Warp& warp, std::uint32_t row, Mask value, Mask mask) {
   Mask& to = warp.predicate(row);
   to = (to & ~mask) | (value & mask);
+}
+
+/// The handler of what has no effect here.
+inline void do_nothing(Warp&, const Instruction&, Mask) {}
+
+/// A handler: predicate 0 = not predicate 1.
+inline void negate_predicate(Warp& warp, const Instruction& instruction, Mask mask) {
+  write_predicate(warp, instruction.operands[0], ~warp.predicate(instruction.operands[1]), mask);
 }
 
 /// The row of an operand, written ones first.

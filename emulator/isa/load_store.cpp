@@ -31,7 +31,7 @@ Form form_of(const Instruction& instruction) { return std::bit_cast<Form>(instru
 void synchronize(Warp& warp, const Instruction& instruction, Mask mask, const Form& form, AccessKind kind,
                  const std::uint64_t* addresses) {
   if (!form.strong || !checks_order(warp)) return;
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     synchronize_through(warp, instruction, lane, form.space, addresses[lane], kind, form.semantics,
                         form.scope);
   });
@@ -66,7 +66,7 @@ void load(Warp& warp, const Instruction& instruction, Mask mask) {
   for (std::size_t element = 0; element < form.count; ++element) {
     auto* const to = lanes::operand<Register>(warp, instruction, element);
     const std::size_t offset = element * sizeof(Memory);
-    lanes::each_active(mask, [&](int lane) {
+    each_bit(mask, [&](int lane) {
       Memory value;
       std::memcpy(&value, at.host[lane] + offset, sizeof value);
       to[lane] = static_cast<Register>(value);
@@ -106,7 +106,7 @@ void store(Warp& warp, const Instruction& instruction, Mask mask) {
   for (std::size_t element = 0; element < form.count; ++element) {
     const auto* const from = lanes::operand<const Register>(warp, instruction, element);
     const std::size_t offset = element * sizeof(Memory);
-    lanes::each_active(mask, [&](int lane) {
+    each_bit(mask, [&](int lane) {
       const auto value = static_cast<Memory>(from[lane]);
       std::memcpy(at.host[lane] + offset, &value, sizeof value);
     });
@@ -128,29 +128,6 @@ void load_parameter(Warp& warp, const Instruction& instruction, Mask mask) {
   }
 }
 
-/// The same from addresses in a row, within the space of parameters.
-template <class Memory, class Register>
-void load_parameter_at(Warp& warp, const Instruction& instruction, Mask mask) {
-  const Form form = form_of(instruction);
-  alignas(64) std::uint64_t addresses[kLanes];
-  lane_addresses(warp, instruction.operands[form.count], instruction.immediate, addresses);
-  for (std::uint64_t& address : addresses) address += kParamWindow;
-  std::byte* host[kLanes];
-  (void)access(warp, instruction, mask,
-               {.space = AccessSpace::generic, .kind = AccessKind::read, .bytes = form.bytes}, addresses,
-               host);
-  for (std::size_t element = 0; element < form.count; ++element) {
-    auto* const to = lanes::operand<Register>(warp, instruction, element);
-    lanes::each_active(mask, [&](int lane) {
-      Memory value;
-      std::memcpy(&value, host[lane] + element * sizeof(Memory), sizeof value);
-      to[lane] = static_cast<Register>(value);
-    });
-  }
-}
-
-void do_nothing(Warp&, const Instruction&, Mask) {}
-
 /// Calls `pick` with a value of the memory's type and one of the register's.
 template <class Pick>
 Handler for_widths(Decoder& decoder, ptx::Type type, int register_bits, Pick pick) {
@@ -163,33 +140,27 @@ Handler for_widths(Decoder& decoder, ptx::Type type, int register_bits, Pick pic
     if (register_bits == 64) return pick(memory, std::uint64_t{});
     decoder.refuse("registers of this width are not implemented");
   };
-  switch (type) {
-    case ptx::Type::b8:
-    case ptx::Type::u8:
-      return with_register(std::uint8_t{});
-    case ptx::Type::s8:
-      return with_register(std::int8_t{});
-    case ptx::Type::s16:
-      return with_register(std::int16_t{});
-    case ptx::Type::s32:
-      return with_register(std::int32_t{});
-    case ptx::Type::b16:
-    case ptx::Type::u16:
-    case ptx::Type::f16:
-    case ptx::Type::bf16:
-      return with_register(std::uint16_t{});
-    case ptx::Type::b32:
-    case ptx::Type::u32:
-    case ptx::Type::f32:
-      return with_register(std::uint32_t{});
-    case ptx::Type::b64:
-    case ptx::Type::u64:
-    case ptx::Type::s64:
-    case ptx::Type::f64:
+  const bool is_signed = ptx::is_signed(type);
+  const bool is_single = type == ptx::Type::f16 || type == ptx::Type::bf16 || type == ptx::Type::f32 ||
+                         type == ptx::Type::f64 || !ptx::is_float(type);
+  switch (is_single ? ptx::bits(type) : 0) {
+    case 8:
+      return is_signed ? with_register(std::int8_t{}) : with_register(std::uint8_t{});
+    case 16:
+      return is_signed ? with_register(std::int16_t{}) : with_register(std::uint16_t{});
+    case 32:
+      return is_signed ? with_register(std::int32_t{}) : with_register(std::uint32_t{});
+    case 64:
       return with_register(std::uint64_t{});
     default:
-      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+      decoder.refuse_type(type);
   }
+}
+
+Handler loader(Decoder& decoder, ptx::Type type, int register_bits) {
+  return for_widths(
+      decoder, type, register_bits,
+      []<class Memory, class Register>(Memory, Register) -> Handler { return load<Memory, Register>; });
 }
 
 /// `.v2`, `.v4`, `.v8`, or one element.
@@ -226,23 +197,18 @@ int register_bits_of(Decoder& decoder, const std::vector<const ptx::Operand*>& r
   return bits != 0 ? bits : std::max(ptx::bits(type), 16);
 }
 
-/// Registers of `bits` as a type that says nothing of their contents.
-ptx::Type untyped(Decoder& decoder, int bits) {
-  switch (bits) {
-    case 16:
-      return ptx::Type::b16;
-    case 32:
-      return ptx::Type::b32;
-    case 64:
-      return ptx::Type::b64;
-    default:
-      decoder.refuse("registers of this width are not implemented");
-  }
+/// Writes what is loaded; returns the bits of each register.
+int write_loaded(Decoder& decoder, std::size_t count, ptx::Type type) {
+  const auto registers = registers_of(decoder, decoder.operand(0), count);
+  const int bits = register_bits_of(decoder, registers, type);
+  for (const ptx::Operand* operand : registers) decoder.write(*operand, bits);
+  return bits;
 }
 
 /// A constant to store has the type of the instruction; a register any type of its width.
 ptx::Type source_type(Decoder& decoder, const ptx::Operand& operand, int bits, ptx::Type type) {
-  return decoder.register_bits(operand) == 0 && ptx::bits(type) == bits ? type : untyped(decoder, bits);
+  if (bits != 16 && bits != 32 && bits != 64) decoder.refuse("registers of this width are not implemented");
+  return decoder.register_bits(operand) == 0 && ptx::bits(type) == bits ? type : ptx::untyped(bits);
 }
 
 void finish(Decoder& decoder, Form form, ptx::Type type) {
@@ -273,31 +239,26 @@ void take_ordering(Decoder& decoder, Form& form, bool store) {
 void decode_parameter_load(Decoder& decoder, Form form) {
   form.count = take_count(decoder);
   const ptx::Type type = decoder.take_type();
-  if (ptx::bits(type) < 8) decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  if (ptx::bits(type) < 8) decoder.refuse_type(type);
   decoder.expect_operands(2, 2);
-  const auto registers = registers_of(decoder, decoder.operand(0), form.count);
-  const int bits = register_bits_of(decoder, registers, type);
-  for (const ptx::Operand* operand : registers) decoder.write(*operand, bits);
+  const int bits = write_loaded(decoder, form.count, type);
   form.bytes = static_cast<std::uint8_t>(ptx::bits(type) / 8 * form.count);
   Instruction& instruction = decoder.instruction();
-  instruction.kind = Kind::memory_param;
-  if (decoder.base_is_register(decoder.operand(1))) {
+  if (decoder.base_is_register(decoder.operand(1))) {  // within the space of parameters
     if (form.bytes > 16) decoder.refuse("accesses of more than 16 bytes are not implemented");
     decoder.read_address(decoder.operand(1));
-    instruction.detail = std::bit_cast<std::uint64_t>(form);
+    instruction.immediate += static_cast<std::int64_t>(kParamWindow);
+    instruction.run = loader(decoder, type, bits);
+  } else {
+    instruction.immediate =
+        static_cast<std::int64_t>(decoder.parameter_offset(decoder.operand(1), form.bytes));
+    if (instruction.immediate % form.bytes != 0) decoder.refuse("is misaligned");
     instruction.run =
         for_widths(decoder, type, bits, []<class Memory, class Register>(Memory, Register) -> Handler {
-          return load_parameter_at<Memory, Register>;
+          return load_parameter<Memory, Register>;
         });
-    return;
   }
-  instruction.immediate = static_cast<std::int64_t>(decoder.parameter_offset(decoder.operand(1), form.bytes));
-  if (instruction.immediate % form.bytes != 0) decoder.refuse("is misaligned");
-  instruction.detail = std::bit_cast<std::uint64_t>(form);
-  instruction.run =
-      for_widths(decoder, type, bits, []<class Memory, class Register>(Memory, Register) -> Handler {
-        return load_parameter<Memory, Register>;
-      });
+  decoder.finish(Kind::memory_param, instruction.run, std::bit_cast<std::uint64_t>(form));
 }
 
 /// Two, and a cache policy where a modifier says so.
@@ -322,15 +283,11 @@ void decode_load(Decoder& decoder) {
   form.count = take_count(decoder);
   const ptx::Type type = decoder.take_type();
   expect_operands(decoder, policy);
-  const auto registers = registers_of(decoder, decoder.operand(0), form.count);
-  const int bits = register_bits_of(decoder, registers, type);
-  for (const ptx::Operand* operand : registers) decoder.write(*operand, bits);
+  const int bits = write_loaded(decoder, form.count, type);
   decoder.read_address(decoder.operand(1));
   mark_memory(decoder, form.space, form.strong);
   finish(decoder, form, type);
-  decoder.instruction().run = for_widths(
-      decoder, type, bits,
-      []<class Memory, class Register>(Memory, Register) -> Handler { return load<Memory, Register>; });
+  decoder.instruction().run = loader(decoder, type, bits);
 }
 
 void decode_store(Decoder& decoder) {
@@ -362,8 +319,8 @@ void decode_prefetch(Decoder& decoder) {
   (void)decoder.take_one({"L1", "L2", "L2::evict_last", "L2::evict_normal"});
   decoder.expect_operands(1, 1);
   decoder.read_address(decoder.operand(0));
-  decoder.instruction().kind = space == AccessSpace::global ? Kind::memory_global : Kind::memory_generic;
-  decoder.instruction().run = do_nothing;
+  decoder.finish(space == AccessSpace::global ? Kind::memory_global : Kind::memory_generic,
+                 lanes::do_nothing);
 }
 
 }  // namespace

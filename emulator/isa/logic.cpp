@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <type_traits>
 
 #include "emulator/isa/lanes.h"
@@ -16,24 +16,10 @@ using ptx::Type;
 
 // ---- and, or, xor, not, cnot ----
 
-struct And {
-  template <class T>
-  static T of(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct Or {
-  template <class T>
-  static T of(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-struct Xor {
-  template <class T>
-  static T of(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
-};
+template <class Operation, class T>
+T combined(T a, T b) {
+  return static_cast<T>(Operation()(a, b));
+}
 
 template <class T>
 T complement(T a) {
@@ -48,21 +34,8 @@ T is_zero(T a) {
 template <class Operation>
 void combine_predicates(Warp& warp, const Instruction& instruction, Mask mask) {
   const Mask result =
-      Operation::of(warp.predicate(instruction.operands[1]), warp.predicate(instruction.operands[2]));
+      Operation()(warp.predicate(instruction.operands[1]), warp.predicate(instruction.operands[2]));
   lanes::write_predicate(warp, instruction.operands[0], result, mask);
-}
-
-void negate_predicate(Warp& warp, const Instruction& instruction, Mask mask) {
-  lanes::write_predicate(warp, instruction.operands[0], ~warp.predicate(instruction.operands[1]), mask);
-}
-
-void finish(Decoder& decoder, Handler run, Type result, std::initializer_list<Type> sources) {
-  decoder.expect_operands(1 + sources.size(), 1 + sources.size());
-  decoder.write(decoder.operand(0), ptx::bits(result));
-  std::size_t index = 1;
-  for (const Type type : sources) decoder.read(decoder.operand(index++), type);
-  decoder.instruction().run = run;
-  decoder.instruction().kind = result == Type::pred ? Kind::predicate : Kind::integer;
 }
 
 /// b16, b32, b64, and pred where `predicates`.
@@ -70,7 +43,7 @@ Type bit_type(Decoder& decoder, bool predicates) {
   const Type type = decoder.take_type();
   if (type == Type::b16 || type == Type::b32 || type == Type::b64) return type;
   if (predicates && type == Type::pred) return type;
-  decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+  decoder.refuse_type(type);
 }
 
 template <class Operation>
@@ -78,24 +51,25 @@ void combine(Decoder& decoder) {
   const Type type = bit_type(decoder, true);
   const Handler run = type == Type::pred ? combine_predicates<Operation>
                                          : for_width(decoder, type, []<class T>(T) -> Handler {
-                                             return lanes::map<Operation::template of<T>>;
+                                             return lanes::map<combined<Operation, T>>;
                                            });
-  finish(decoder, run, type, {type, type});
+  finish_integer(decoder, run, type, {type, type});
 }
 
 void invert(Decoder& decoder) {
   const Type type = bit_type(decoder, true);
   const Handler run =
       type == Type::pred
-          ? negate_predicate
+          ? lanes::negate_predicate
           : for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<complement<T>>; });
-  finish(decoder, run, type, {type});
+  finish_integer(decoder, run, type, {type});
 }
 
 void cnot(Decoder& decoder) {
   const Type type = bit_type(decoder, false);
-  finish(decoder, for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<is_zero<T>>; }),
-         type, {type});
+  finish_integer(decoder,
+                 for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<is_zero<T>>; }), type,
+                 {type});
 }
 
 // ---- shifts: amounts of the width and more shift everything out ----
@@ -118,8 +92,9 @@ T shift_right(T a, std::uint32_t amount) {
 
 void shl(Decoder& decoder) {
   const Type type = bit_type(decoder, false);
-  finish(decoder, for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<shift_left<T>>; }),
-         type, {type, Type::u32});
+  finish_integer(decoder,
+                 for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<shift_left<T>>; }),
+                 type, {type, Type::u32});
 }
 
 void shr(Decoder& decoder) {
@@ -129,7 +104,7 @@ void shr(Decoder& decoder) {
       ptx::is_signed(type)
           ? for_signed(decoder, type, []<class T>(T) -> Handler { return lanes::map<shift_right<T>>; })
           : for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<shift_right<T>>; });
-  finish(decoder, run, type, {type, Type::u32});
+  finish_integer(decoder, run, type, {type, Type::u32});
 }
 
 /// `high`:`low` as 64 bits.
@@ -156,7 +131,7 @@ void shf(Decoder& decoder) {
   decoder.take_one({"b32"});
   Handler run = clamp ? lanes::map<funnel_right<true>> : lanes::map<funnel_right<false>>;
   if (left) run = clamp ? lanes::map<funnel_left<true>> : lanes::map<funnel_left<false>>;
-  finish(decoder, run, Type::b32, {Type::b32, Type::b32, Type::u32});
+  finish_integer(decoder, run, Type::b32, {Type::b32, Type::b32, Type::u32});
 }
 
 // ---- lop3 ----
@@ -180,9 +155,7 @@ void lop3(Decoder& decoder) {
   if (table < 0 || table > 255) decoder.refuse("has a table that is not of 8 bits");
   decoder.write(decoder.operand(0), 32);
   for (std::size_t i = 1; i <= 3; ++i) decoder.read(decoder.operand(i), Type::b32);
-  decoder.instruction().detail = static_cast<std::uint64_t>(table);
-  decoder.instruction().run = lanes::map_detail<look_up>;
-  decoder.instruction().kind = Kind::integer;
+  decoder.finish(Kind::integer, lanes::map_detail<look_up>, static_cast<std::uint64_t>(table));
 }
 
 // ---- prmt ----
@@ -220,8 +193,8 @@ void prmt(Decoder& decoder) {
   decoder.take_one({"b32"});
   const std::string_view mode = decoder.take_one({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16", ""});
   if (!mode.empty()) decoder.instruction().detail = selectors_of(mode);
-  finish(decoder, mode.empty() ? lanes::map<permute> : lanes::map_detail<permute_by_mode>, Type::b32,
-         {Type::b32, Type::b32, Type::b32});
+  finish_integer(decoder, mode.empty() ? lanes::map<permute> : lanes::map_detail<permute_by_mode>, Type::b32,
+                 {Type::b32, Type::b32, Type::b32});
 }
 
 // ---- bit fields ----
@@ -263,15 +236,17 @@ T insert_field(T a, T b, std::uint32_t c, std::uint32_t d) {
 
 void bfe(Decoder& decoder) {
   const Type type = decoder.take_type();
-  finish(decoder, for_word(decoder, type, []<class T>(T) -> Handler { return lanes::map<extract_field<T>>; }),
-         type, {type, Type::u32, Type::u32});
+  finish_integer(decoder,
+                 for_word(decoder, type, []<class T>(T) -> Handler { return lanes::map<extract_field<T>>; }),
+                 type, {type, Type::u32, Type::u32});
 }
 
 void bfi(Decoder& decoder) {
   const Type type = bit_type(decoder, false);
   if (type == Type::b16) decoder.refuse("is for .b32 and .b64 only");
-  finish(decoder, for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<insert_field<T>>; }),
-         type, {type, type, Type::u32, Type::u32});
+  finish_integer(decoder,
+                 for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<insert_field<T>>; }),
+                 type, {type, type, Type::u32, Type::u32});
 }
 
 // ---- counting and finding ----
@@ -314,16 +289,17 @@ std::uint32_t find_highest(T a) {
 void popc(Decoder& decoder) {
   const Type type = bit_type(decoder, false);
   if (type == Type::b16) decoder.refuse("is for .b32 and .b64 only");
-  finish(decoder, for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<count_ones<T>>; }),
-         Type::u32, {type});
+  finish_integer(decoder,
+                 for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<count_ones<T>>; }),
+                 Type::u32, {type});
 }
 
 void clz(Decoder& decoder) {
   const Type type = bit_type(decoder, false);
   if (type == Type::b16) decoder.refuse("is for .b32 and .b64 only");
-  finish(decoder,
-         for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<leading_zeros<T>>; }),
-         Type::u32, {type});
+  finish_integer(decoder,
+                 for_width(decoder, type, []<class T>(T) -> Handler { return lanes::map<leading_zeros<T>>; }),
+                 Type::u32, {type});
 }
 
 void brev(Decoder& decoder) {
@@ -331,18 +307,19 @@ void brev(Decoder& decoder) {
   if (type == Type::b16) decoder.refuse("is for .b32 and .b64 only");
   const Handler run =
       type == Type::b32 ? lanes::map<reversed<std::uint32_t>> : lanes::map<reversed<std::uint64_t>>;
-  finish(decoder, run, type, {type});
+  finish_integer(decoder, run, type, {type});
 }
 
 void bfind(Decoder& decoder) {
   const bool amount = decoder.take("shiftamt");
   const Type type = decoder.take_type();
-  finish(decoder,
-         for_word(decoder, type,
-                  [&]<class T>(T) -> Handler {
-                    return amount ? lanes::map<find_highest<T, true>> : lanes::map<find_highest<T, false>>;
-                  }),
-         Type::u32, {type});
+  finish_integer(decoder,
+                 for_word(decoder, type,
+                          [&]<class T>(T) -> Handler {
+                            return amount ? lanes::map<find_highest<T, true>>
+                                          : lanes::map<find_highest<T, false>>;
+                          }),
+                 Type::u32, {type});
 }
 
 /// The `offset`-th set bit of `bits` from bit `base` on, that bit included: upwards from 1, downwards from
@@ -358,7 +335,7 @@ std::uint32_t find_nth_set(std::uint32_t bits, std::uint32_t base, std::int32_t 
 
 void fns(Decoder& decoder) {
   decoder.take_one({"b32"});
-  finish(decoder, lanes::map<find_nth_set>, Type::b32, {Type::b32, Type::u32, Type::s32});
+  finish_integer(decoder, lanes::map<find_nth_set>, Type::b32, {Type::b32, Type::u32, Type::s32});
 }
 
 /// `b` ones from bit `a` on; those above the top are lost.
@@ -372,23 +349,32 @@ std::uint32_t bit_mask(std::uint32_t a, std::uint32_t b) {
 void bmsk(Decoder& decoder) {
   const bool clamp = decoder.take_one({"clamp", "wrap"}) == "clamp";
   decoder.take_one({"b32"});
-  finish(decoder, clamp ? lanes::map<bit_mask<true>> : lanes::map<bit_mask<false>>, Type::b32,
-         {Type::u32, Type::u32});
+  finish_integer(decoder, clamp ? lanes::map<bit_mask<true>> : lanes::map<bit_mask<false>>, Type::b32,
+                 {Type::u32, Type::u32});
 }
 
 }  // namespace
 
 std::vector<Opcode> logic_opcodes() {
   return {
-      {"and", Domain::integer, combine<And>}, {"or", Domain::integer, combine<Or>},
-      {"xor", Domain::integer, combine<Xor>}, {"not", Domain::integer, invert},
-      {"cnot", Domain::integer, cnot},        {"shl", Domain::integer, shl},
-      {"shr", Domain::integer, shr},          {"shf", Domain::integer, shf},
-      {"lop3", Domain::integer, lop3},        {"prmt", Domain::integer, prmt},
-      {"bfe", Domain::integer, bfe},          {"bfi", Domain::integer, bfi},
-      {"popc", Domain::integer, popc},        {"clz", Domain::integer, clz},
-      {"brev", Domain::integer, brev},        {"bfind", Domain::integer, bfind},
-      {"fns", Domain::integer, fns},          {"bmsk", Domain::integer, bmsk},
+      {"and", Domain::integer, combine<std::bit_and<>>},
+      {"or", Domain::integer, combine<std::bit_or<>>},
+      {"xor", Domain::integer, combine<std::bit_xor<>>},
+      {"not", Domain::integer, invert},
+      {"cnot", Domain::integer, cnot},
+      {"shl", Domain::integer, shl},
+      {"shr", Domain::integer, shr},
+      {"shf", Domain::integer, shf},
+      {"lop3", Domain::integer, lop3},
+      {"prmt", Domain::integer, prmt},
+      {"bfe", Domain::integer, bfe},
+      {"bfi", Domain::integer, bfi},
+      {"popc", Domain::integer, popc},
+      {"clz", Domain::integer, clz},
+      {"brev", Domain::integer, brev},
+      {"bfind", Domain::integer, bfind},
+      {"fns", Domain::integer, fns},
+      {"bmsk", Domain::integer, bmsk},
   };
 }
 

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "emulator/isa/fragment.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/memory_form.h"
 
@@ -29,12 +30,6 @@ Matrix transposed(const Matrix& from) {
 enum : std::uint64_t { kSpaceBits = 0xff, kCountShift = 8 };
 
 std::size_t count_of(const Instruction& instruction) { return instruction.detail >> kCountShift; }
-
-void need_all_lanes(const Warp& warp, const Instruction& instruction, Mask mask) {
-  if (mask != kAllLanes)
-    fault(FaultKind::invalid_operation, warp, instruction, std::countr_zero(mask),
-          "all 32 lanes of a warp must execute it together");
-}
 
 /// Host addresses of the rows of all matrices: lane 8·m + r names row r of matrix m. Returns what access()
 /// does.
@@ -84,7 +79,7 @@ void store(Warp& warp, const Instruction& instruction, Mask mask) {
   if (common != 0) after_common_write(warp, instruction, common, int{kRowBytes}, host, written);
 }
 
-void transpose(Warp& warp, const Instruction& instruction, Mask mask) {
+void transpose_matrix(Warp& warp, const Instruction& instruction, Mask mask) {
   need_all_lanes(warp, instruction, mask);
   Matrix matrix;
   std::memcpy(&matrix, lanes::operand<const std::uint32_t>(warp, instruction, 1), sizeof matrix);
@@ -94,9 +89,7 @@ void transpose(Warp& warp, const Instruction& instruction, Mask mask) {
 
 /// The modifiers and operands that ldmatrix and stmatrix share; true for `.trans`.
 bool decode_move(Decoder& decoder, std::size_t registers, std::size_t address, bool loads) {
-  (void)decoder.take_one({"sync"});
-  (void)decoder.take_one({"aligned"});
-  (void)decoder.take_one({"m8n8"});
+  decoder.take_all({"sync", "aligned", "m8n8"});
   const std::string_view times = decoder.take_one({"x1", "x2", "x4"});
   const std::size_t count = static_cast<std::size_t>(times[1] - '0');
   const bool is_transposed = decoder.take("trans");
@@ -125,26 +118,22 @@ bool decode_move(Decoder& decoder, std::size_t registers, std::size_t address, b
 }
 
 void decode_load(Decoder& decoder) {
-  if (decoder.compute_capability() < 75) decoder.refuse("needs sm_75");
+  decoder.need(75);
   const bool is_transposed = decode_move(decoder, 0, 1, true);
   decoder.instruction().run = is_transposed ? load<true> : load<false>;
 }
 
 void decode_store(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.need(90);
   const bool is_transposed = decode_move(decoder, 1, 0, false);
   decoder.instruction().run = is_transposed ? store<true> : store<false>;
 }
 
 void decode_transpose(Decoder& decoder) {
-  for (const std::string_view modifier : {"sync", "aligned", "m8n8", "trans"})
-    (void)decoder.take_one({modifier});
+  decoder.take_all({"sync", "aligned", "m8n8", "trans"});
   if (decoder.take_type() != ptx::Type::b16) decoder.refuse("is implemented for .b16 only");
-  decoder.expect_operands(2, 2);
-  decoder.write(decoder.operand(0), 32);
-  decoder.read(decoder.operand(1), ptx::Type::b32);
-  decoder.instruction().kind = Kind::warp;
-  decoder.instruction().run = transpose;
+  decoder.take_operands(32, {ptx::Type::b32});
+  decoder.finish(Kind::warp, transpose_matrix);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct Places {
             .strong = kind != AccessKind::write,
             .scope = Scope::cluster},
            addresses, host);
-    lanes::each_active(mask, [&](int lane) {
+    each_bit(mask, [&](int lane) {
       const SharedPlace place =
           shared_place(warp, instruction, lane, static_cast<std::uint32_t>(addresses[lane]));
       at[lane] = {place.block, place.offset};
@@ -53,20 +53,19 @@ struct Places {
 void initialize(Warp& warp, const Instruction& instruction, Mask mask) {
   const Places places(warp, instruction, mask, form_of(instruction), AccessKind::write, 1);
   const auto* const counts = lanes::operand<const std::uint32_t>(warp, instruction, 0);
-  lanes::each_active(
-      mask, [&](int lane) { mbarrier_init(warp, instruction, lane, places.at[lane], counts[lane]); });
+  each_bit(mask, [&](int lane) { mbarrier_init(warp, instruction, lane, places.at[lane], counts[lane]); });
 }
 
 void invalidate(Warp& warp, const Instruction& instruction, Mask mask) {
   const Places places(warp, instruction, mask, form_of(instruction), AccessKind::write, 0);
-  lanes::each_active(mask, [&](int lane) { mbarrier_invalidate(warp, instruction, lane, places.at[lane]); });
+  each_bit(mask, [&](int lane) { mbarrier_invalidate(warp, instruction, lane, places.at[lane]); });
 }
 
 template <auto Change>
 void change_transactions(Warp& warp, const Instruction& instruction, Mask mask) {
   const Places places(warp, instruction, mask, form_of(instruction), AccessKind::atomic, 1);
   const auto* const bytes = lanes::operand<const std::uint32_t>(warp, instruction, 0);
-  lanes::each_active(mask, [&](int lane) { Change(warp, instruction, lane, places.at[lane], bytes[lane]); });
+  each_bit(mask, [&](int lane) { Change(warp, instruction, lane, places.at[lane], bytes[lane]); });
 }
 
 /// Operands: the state, a number of arrivals or of bytes where there is one, the address.
@@ -75,7 +74,7 @@ void arrive(Warp& warp, const Instruction& instruction, Mask mask) {
   const bool has_number = form.expects || form.has_count;
   const Places places(warp, instruction, mask, form, AccessKind::atomic, has_number ? 2 : 1);
   auto* const states = lanes::operand<std::uint64_t>(warp, instruction, 0);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const std::uint32_t number =
         has_number ? lanes::operand<const std::uint32_t>(warp, instruction, 1)[lane] : 1;
     if (form.expects) mbarrier_expect(warp, instruction, lane, places.at[lane], number);
@@ -93,7 +92,7 @@ void wait(Warp& warp, const Instruction& instruction, Mask mask) {
   const Form form = form_of(instruction);
   const Places places(warp, instruction, mask, form, AccessKind::read, 2);
   Mask complete = 0;
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const bool done =
         form.by_parity ? mbarrier_test_parity(warp, instruction, lane, places.at[lane],
                                               lanes::operand<const std::uint32_t>(warp, instruction, 1)[lane],
@@ -105,7 +104,7 @@ void wait(Warp& warp, const Instruction& instruction, Mask mask) {
   });
   constexpr std::uint32_t kGivesUp = 4;  // one time of so many
   if (complete == 0 && form.may_suspend && draw(warp) % kGivesUp != 0) {
-    lanes::each_active(mask, [&](int lane) { mbarrier_suspend(warp, instruction, lane, places.at[lane]); });
+    each_bit(mask, [&](int lane) { mbarrier_suspend(warp, instruction, lane, places.at[lane]); });
     return;
   }
   lanes::write_predicate(warp, instruction.operands[0], complete, mask);
@@ -122,7 +121,7 @@ template <bool Increments>
 void arrive_after_copies(Warp& warp, const Instruction& instruction, Mask mask) {
   wait_all_copies(warp, mask);
   const Places places(warp, instruction, mask, form_of(instruction), AccessKind::atomic, 0);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if constexpr (Increments) mbarrier_await_one_more(warp, instruction, lane, places.at[lane]);
     (void)mbarrier_arrive(warp, instruction, lane, places.at[lane], {});
   });
@@ -157,12 +156,9 @@ Form take_form(Decoder& decoder, bool arrives, bool waits) {
 /// The address comes last among the operands that are read.
 void finish(Decoder& decoder, const Form& form, Handler handler, std::size_t address) {
   decoder.read_address(decoder.operand(address));
-  Instruction& instruction = decoder.instruction();
-  instruction.detail = std::bit_cast<std::uint64_t>(form);
-  instruction.kind = Kind::barrier;
-  instruction.run = handler;
-  instruction.traits |= kSyncsPartOfBlock;
-  if (form.space != AccessSpace::shared) instruction.traits |= kTalksToCluster;
+  decoder.finish(Kind::barrier, handler, std::bit_cast<std::uint64_t>(form));
+  decoder.instruction().traits |= kSyncsPartOfBlock;
+  if (form.space != AccessSpace::shared) decoder.instruction().traits |= kTalksToCluster;
 }
 
 void decode_arrive(Decoder& decoder, bool drops) {
@@ -186,21 +182,17 @@ void decode_wait(Decoder& decoder, bool may_suspend) {
 }
 
 void decode_mbarrier(Decoder& decoder) {
-  if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
+  decoder.need(80);
   const std::string_view what = decoder.take_one({"init", "inval", "expect_tx", "complete_tx", "arrive",
                                                   "arrive_drop", "test_wait", "try_wait", "pending_count"});
   const bool needs_90 = what == "expect_tx" || what == "complete_tx" || what == "try_wait";
-  if (needs_90 && decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  if (needs_90) decoder.need(90);
   if (what == "arrive" || what == "arrive_drop") return decode_arrive(decoder, what == "arrive_drop");
   if (what == "test_wait" || what == "try_wait") return decode_wait(decoder, what == "try_wait");
   if (what == "pending_count") {
     (void)decoder.take_one({"b64"});
-    decoder.expect_operands(2, 2);
-    decoder.write(decoder.operand(0), 32);
-    decoder.read(decoder.operand(1), ptx::Type::b64);
-    decoder.instruction().kind = Kind::barrier;
-    decoder.instruction().run = count_pending;
-    return;
+    decoder.take_operands(32, {ptx::Type::b64});
+    return decoder.finish(Kind::barrier, count_pending);
   }
   const Form form = take_form(decoder, false, false);
   const bool has_number = what != "inval";

@@ -1,19 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include "emulator/machine/warp.h"
 #include "emulator/program/decoder.h"
 
 /// What the modifiers of memory instructions say (PTX ISA 9.7.9, and 8.2 to 8.5 for order and scope).
 namespace sparsekiln::emulator {
-
-/// How an access takes part in the order of memory.
-struct Ordering {
-  bool strong = false;
-  Semantics semantics = Semantics::relaxed;
-  Scope scope = Scope::device;
-};
 
 /// `.cta`, `.cluster`, `.gpu` or `.sys`; refuses anything else.
 [[nodiscard]] Scope take_scope(Decoder& decoder);

@@ -1,4 +1,3 @@
-#include <cstddef>
 #include <cstdint>
 
 #include "emulator/isa/lanes.h"
@@ -64,19 +63,6 @@ constexpr Packing kPackings[] = {
     packing<std::uint64_t, std::uint32_t, 32, 2>(),
 };
 
-Type untyped(int bits) {
-  switch (bits) {
-    case 8:
-      return Type::b8;
-    case 16:
-      return Type::b16;
-    case 32:
-      return Type::b32;
-    default:
-      return Type::b64;
-  }
-}
-
 void mov_vector(Decoder& decoder, Type type, bool packs) {
   if (type != Type::b16 && type != Type::b32 && type != Type::b64)
     decoder.refuse("with a vector is for .b16, .b32 and .b64 only");
@@ -87,7 +73,7 @@ void mov_vector(Decoder& decoder, Type type, bool packs) {
     const int bits = whole / packing.parts;
     if (packs) {
       decoder.write(decoder.operand(0), whole);
-      for (const ptx::Operand& element : vector.elements) decoder.read(element, untyped(bits));
+      for (const ptx::Operand& element : vector.elements) decoder.read(element, ptx::untyped(bits));
     } else {
       for (const ptx::Operand& element : vector.elements) decoder.write(element, bits);
       decoder.read(decoder.operand(1), type);

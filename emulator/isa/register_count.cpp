@@ -16,14 +16,13 @@ void set(Warp& warp, const Instruction& instruction, Mask mask) {
 void decode_setmaxnreg(Decoder& decoder) {
   decoder.need_sm_90a();
   const bool increases = decoder.take_one({"inc", "dec"}) == "inc";
-  for (const std::string_view modifier : {"sync", "aligned", "u32"}) (void)decoder.take_one({modifier});
+  decoder.take_all({"sync", "aligned", "u32"});
   decoder.expect_operands(1, 1);
   Instruction& instruction = decoder.instruction();
   instruction.immediate = decoder.constant(decoder.operand(0));
   if (instruction.immediate < 24 || instruction.immediate > 256 || instruction.immediate % 8 != 0)
     decoder.refuse("takes 24 to 256 registers, a multiple of 8");
-  instruction.kind = Kind::barrier;
-  instruction.run = increases ? set<true> : set<false>;
+  decoder.finish(Kind::barrier, increases ? set<true> : set<false>);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 #include <cstring>
 
 #include "emulator/isa/fragment.h"
-#include "emulator/isa/tensor_integer.h"
-#include "emulator/isa/tensor_narrow.h"
 #include "emulator/program/decoder.h"
 
 /// mma.sync (PTX ISA 9.7.14.5), D[16][8] = A[16][K] · B[K][8] + C, with fragments as in its tables "Matrix
@@ -108,6 +106,52 @@ void mma(Warp& warp, const Instruction& instruction, Mask mask) {
   count_tensor(warp, instruction, std::uint64_t{2} * kM * kN * K);
 }
 
+// ---- elements of 8 bits ----
+
+constexpr std::size_t kBytesOfQuad = 16;  ///< of a register: k = 4·place to 4·place + 3
+
+/// One register to a row of each quad, of `Row` bytes.
+template <std::size_t Row>
+void unpack(const Warp& warp, const Instruction& instruction, std::size_t operand, std::byte* to) {
+  const auto* const from = lanes::operand<const std::byte>(warp, instruction, operand);
+  for (std::size_t quad = 0; quad < kQuads; ++quad)
+    std::memcpy(to + quad * Row, from + quad * kBytesOfQuad, kBytesOfQuad);
+}
+
+/// m16n8k16 and m16n8k32. Sums of integers are exact; Instruction::detail 1 is .satfinite, without it they
+/// wrap around.
+template <class Accumulator, int K, class A, class B>
+void byte_mma(Warp& warp, const Instruction& instruction, Mask mask) {
+  need_all_lanes(warp, instruction, mask);
+  using Number = typename Accumulator::Value;
+  constexpr std::size_t kFirstA = Accumulator::kRegisters;
+  constexpr std::size_t kFirstB = kFirstA + K / 8;
+  constexpr std::size_t kFirstC = kFirstB + K / 16;
+  alignas(64) std::byte bytes[kSumRows][K];
+  alignas(64) Number a[kSumRows][K];
+  for (std::size_t i = 0; i < K / 8; ++i)
+    unpack<K>(warp, instruction, kFirstA + i, bytes[i % 2 * kQuads] + i / 2 * kBytesOfQuad);
+  A::widen(bytes[0], a[0], kSumRows * K);
+  alignas(64) Number columns[kSumColumns][K];
+  for (std::size_t i = 0; i < K / 16; ++i)
+    unpack<K>(warp, instruction, kFirstB + i, bytes[0] + i * kBytesOfQuad);
+  B::widen(bytes[0], columns[0], kSumColumns * K);
+  alignas(64) Number b[K][kSumColumns];
+  transpose_columns(columns, b);
+  Sums<Number> sums;
+  Accumulator::load(warp, instruction, kFirstC, sums);
+  multiply(a, b, sums, instruction.detail != 0);
+  Accumulator::store(warp, instruction, 0, sums);
+  count_tensor(warp, instruction, std::uint64_t{2} * kSumRows * kSumColumns * K);
+}
+
+template <class Accumulator>
+auto of_elements(std::size_t k) {
+  return [k]<class A, class B>(A, B) -> Handler {
+    return k == 16 ? byte_mma<Accumulator, 16, A, B> : byte_mma<Accumulator, 32, A, B>;
+  };
+}
+
 struct Shape {
   std::string_view name;
   ptx::Type sums;
@@ -149,38 +193,22 @@ void add_operands(Decoder& decoder, std::size_t sums, std::size_t a, std::size_t
   for (const ptx::Operand& one : fragment(decoder, 3, sums)) decoder.read(one, ptx::Type::b32);
 }
 
-void need(Decoder& decoder, int compute_capability) {
-  if (decoder.compute_capability() < compute_capability)
-    decoder.refuse("needs sm_" + std::to_string(compute_capability));
-}
-
-bool is_byte(ptx::Type type) { return type == ptx::Type::s8 || type == ptx::Type::u8; }
-
 struct Types {
   ptx::Type d, a, b, c;
 };
 
-Handler integer_handler(Decoder& decoder, std::string_view name, const Types& types) {
-  const bool sums_match = types.d == ptx::Type::s32 && types.c == ptx::Type::s32;
-  if (!sums_match || !is_byte(types.a) || !is_byte(types.b) || (name != "m16n8k16" && name != "m16n8k32"))
-    return nullptr;
-  need(decoder, 80);
-  const int k = name == "m16n8k16" ? 16 : 32;
-  add_operands(decoder, 4, static_cast<std::size_t>(k / 8), static_cast<std::size_t>(k / 16));
-  return integer_mma(k, types.a == ptx::Type::s8, types.b == ptx::Type::s8);
-}
-
-bool is_narrow(ptx::Type type) { return type == ptx::Type::e4m3 || type == ptx::Type::e5m2; }
-
-Handler narrow_handler(Decoder& decoder, std::string_view name, const Types& types) {
+Handler byte_handler(Decoder& decoder, std::string_view name, const Types& types) {
+  const bool integers = types.d == ptx::Type::s32 && is_byte(types.a) && is_byte(types.b);
   const bool half = types.d == ptx::Type::f16;
-  if (types.d != types.c || (!half && types.d != ptx::Type::f32) || !is_narrow(types.a) ||
-      !is_narrow(types.b) || (name != "m16n8k16" && name != "m16n8k32"))
+  const bool narrow = (half || types.d == ptx::Type::f32) && is_narrow(types.a) && is_narrow(types.b);
+  if (types.d != types.c || !(integers || narrow) || (name != "m16n8k16" && name != "m16n8k32"))
     return nullptr;
-  need(decoder, 89);
+  decoder.need(integers ? 80 : 89);
   const std::size_t k = name == "m16n8k16" ? 16 : 32;
   add_operands(decoder, half ? HalfSums::kRegisters : WideSums<float>::kRegisters, k / 8, k / 16);
-  return narrow_mma(static_cast<int>(k), half, types.a, types.b);
+  if (integers) return for_integers(types.a, types.b, of_elements<WideSums<std::int32_t>>(k));
+  return half ? for_narrow(types.a, types.b, of_elements<HalfSums>(k))
+              : for_narrow(types.a, types.b, of_elements<WideSums<float>>(k));
 }
 
 Handler float_handler(Decoder& decoder, std::string_view name, const Types& types) {
@@ -188,7 +216,7 @@ Handler float_handler(Decoder& decoder, std::string_view name, const Types& type
     if (shape.name != name || shape.sums != types.d || shape.sums != types.c || shape.elements != types.a ||
         shape.elements != types.b)
       continue;
-    need(decoder, shape.compute_capability);
+    decoder.need(shape.compute_capability);
     add_operands(decoder, shape.d, shape.a, shape.b);
     return shape.run;
   }
@@ -196,20 +224,16 @@ Handler float_handler(Decoder& decoder, std::string_view name, const Types& type
 }
 
 void decode_mma(Decoder& decoder) {
-  (void)decoder.take_one({"sync"});
-  (void)decoder.take_one({"aligned"});
+  decoder.take_all({"sync", "aligned"});
   const std::string_view name = decoder.take_one({"m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32"});
-  (void)decoder.take_one({"row"});
-  (void)decoder.take_one({"col"});
+  decoder.take_all({"row", "col"});
   const bool saturate = decoder.take("satfinite");
   const Types types{decoder.take_type(), decoder.take_type(), decoder.take_type(), decoder.take_type()};
   Instruction& instruction = decoder.instruction();
   instruction.kind = Kind::tensor;
   instruction.detail = saturate ? 1 : 0;
-  instruction.run = integer_handler(decoder, name, types);
-  if (instruction.run == nullptr && !saturate) instruction.run = narrow_handler(decoder, name, types);
-  if (instruction.run != nullptr) return;
-  if (!saturate) instruction.run = float_handler(decoder, name, types);
+  if (!saturate || types.d == ptx::Type::s32) instruction.run = byte_handler(decoder, name, types);
+  if (instruction.run == nullptr && !saturate) instruction.run = float_handler(decoder, name, types);
   if (instruction.run == nullptr) decoder.refuse("is not implemented for these types and this shape");
 }
 

@@ -1,6 +1,5 @@
 #include "emulator/isa/tensor_map.h"
 
-#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
@@ -59,7 +58,7 @@ void replace(Warp& warp, const Instruction& instruction, Mask mask) {
   const auto form = std::bit_cast<Form>(instruction.detail);
   alignas(64) std::uint64_t addresses[kLanes];
   lane_addresses(warp, instruction.operands[0], instruction.immediate, addresses);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     const std::uint64_t value = form.wide ? lanes::operand<const std::uint64_t>(warp, instruction, 1)[lane]
                                           : lanes::operand<const std::uint32_t>(warp, instruction, 1)[lane];
     std::byte* const map =
@@ -71,54 +70,35 @@ void replace(Warp& warp, const Instruction& instruction, Mask mask) {
   });
 }
 
-struct FieldForm {
-  std::string_view name;
-  TensorField field;
-  int dimensions;  ///< that `ord` may name; 0: it has none
-  bool wide;
-  bool constant;  ///< the value is a number
-};
-constexpr FieldForm kFields[] = {
-    {"global_address", TensorField::global_address, 0, true, false},
-    {"rank", TensorField::rank, 0, false, false},
-    {"box_dim", TensorField::box_dim, 5, false, false},
-    {"global_dim", TensorField::global_dim, 5, false, false},
-    {"global_stride", TensorField::global_stride, 4, true, false},
-    {"element_stride", TensorField::element_stride, 5, false, false},
-    {"elemtype", TensorField::elemtype, 0, false, true},
-    {"interleave_layout", TensorField::interleave_layout, 0, false, true},
-    {"swizzle_mode", TensorField::swizzle_mode, 0, false, true},
-    {"fill_mode", TensorField::fill_mode, 0, false, true},
-};
-
-const FieldForm& take_field(Decoder& decoder) {
-  for (const FieldForm& field : kFields)
-    if (decoder.take(field.name)) return field;
+const TensorFieldRow& take_field(Decoder& decoder) {
+  for (const TensorFieldRow& row : kTensorFields)
+    if (decoder.take(row.name)) return row;
   decoder.refuse("replaces a field that is not implemented");
 }
 
 void decode_replace(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90a");
+  decoder.need(90);
   (void)decoder.take_one({"tile"});
-  const FieldForm& field = take_field(decoder);
-  Form form{.field = field.field, .wide = field.wide};
+  const TensorFieldRow& field = take_field(decoder);
+  const bool wide = field.field == TensorField::global_address || field.field == TensorField::global_stride;
+  Form form{.field = field.field, .wide = wide};
   if (decoder.take("global"))
     form.space = AccessSpace::global;
   else if (decoder.take("shared::cta"))
     form.space = AccessSpace::shared;
   (void)decoder.take_one({"b1024"});
-  (void)decoder.take_one({field.wide ? "b64" : "b32"});
+  (void)decoder.take_one({wide ? "b64" : "b32"});
   const std::size_t value = field.dimensions == 0 ? 1 : 2;
   decoder.expect_operands(value + 1, value + 1);
   if (field.dimensions != 0) {
     const std::int64_t dimension = decoder.constant(decoder.operand(1));
-    if (dimension < 0 || dimension >= field.dimensions)
+    if (dimension < 0 || dimension >= std::int64_t{field.dimensions})
       decoder.refuse("names a dimension that is not 0 to " + std::to_string(field.dimensions - 1));
     form.dimension = static_cast<std::uint8_t>(dimension);
   }
-  if (field.constant) (void)decoder.constant(decoder.operand(value));
+  if (field.field >= TensorField::elemtype) (void)decoder.constant(decoder.operand(value));
   decoder.read_address(decoder.operand(0));
-  decoder.read(decoder.operand(value), field.wide ? ptx::Type::b64 : ptx::Type::b32);
+  decoder.read(decoder.operand(value), wide ? ptx::Type::b64 : ptx::Type::b32);
   mark_memory(decoder, form.space, false);
   decoder.instruction().detail = std::bit_cast<std::uint64_t>(form);
   decoder.instruction().run = replace;
@@ -136,7 +116,7 @@ void copy_and_release(Warp& warp, const Instruction& instruction, Mask mask) {
   const auto address = [&](std::size_t operand, int lane) {
     return lanes::operand<const std::uint64_t>(warp, instruction, operand)[lane] + offsets[operand];
   };
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if (address(0, lane) != address(0, first) || address(1, lane) != address(1, first))
       fault(FaultKind::invalid_operation, warp, instruction, lane, "has other addresses than other lanes");
   });
@@ -149,13 +129,11 @@ void copy_and_release(Warp& warp, const Instruction& instruction, Mask mask) {
 }
 
 void decode_copy_and_release(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
-  for (const std::string_view name : {"global", "shared::cta", "tensormap::generic", "release"})
-    (void)decoder.take_one({name});
+  decoder.need(90);
+  decoder.take_all({"global", "shared::cta", "tensormap::generic", "release"});
   Instruction& instruction = decoder.instruction();
   instruction.detail = static_cast<std::uint64_t>(take_scope(decoder));
-  (void)decoder.take_one({"sync"});
-  (void)decoder.take_one({"aligned"});
+  decoder.take_all({"sync", "aligned"});
   decoder.expect_operands(3, 3);
   if (decoder.constant(decoder.operand(2)) != std::int64_t{kTensorMapBytes})
     decoder.refuse("copies 128 bytes, nothing else");
@@ -165,8 +143,7 @@ void decode_copy_and_release(Decoder& decoder) {
     offsets.push_back(static_cast<std::uint64_t>(instruction.immediate));
   }
   instruction.table = decoder.keep(std::move(offsets));
-  instruction.kind = Kind::copy;
-  instruction.run = copy_and_release;
+  decoder.finish(Kind::copy, copy_and_release);
 }
 
 void decode_tensor_map(Decoder& decoder) {
@@ -186,7 +163,7 @@ void release_maps(Warp& warp, const Instruction& instruction, Mask mask) {
 void acquire_map(Warp& warp, const Instruction& instruction, Mask mask) {
   alignas(64) std::uint64_t addresses[kLanes];
   lane_addresses(warp, instruction.operands[0], instruction.immediate, addresses);
-  lanes::each_active(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     for (const std::uint64_t window : {kSharedWindow, kLocalWindow, kParamWindow})
       if (within(addresses[lane], window))
         fault(FaultKind::invalid_operation, warp, instruction, lane,
@@ -194,8 +171,6 @@ void acquire_map(Warp& warp, const Instruction& instruction, Mask mask) {
   });
   fence(warp, instruction, mask, static_cast<Scope>(instruction.detail));
 }
-
-void do_nothing(Warp&, const Instruction&, Mask) {}
 
 // ---- createpolicy ----
 
@@ -211,30 +186,23 @@ void take_priorities(Decoder& decoder) {
 }
 
 void decode_policy(Decoder& decoder) {
-  if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
+  decoder.need(80);
   const std::string_view sort = decoder.take_one({"fractional", "range", "cvt"});
-  if (sort == "cvt") {
-    (void)decoder.take_one({"L2"});
-  } else {
-    if (sort == "range") (void)decoder.take("global");
-    take_priorities(decoder);
-  }
-  (void)decoder.take_one({"b64"});
-  if (sort == "fractional")
-    decoder.expect_operands(1, 2);
-  else if (sort == "cvt")
-    decoder.expect_operands(2, 2);
-  else
-    decoder.expect_operands(4, 4);
-  decoder.write(decoder.operand(0), 64);
-  if (sort == "cvt") decoder.read(decoder.operand(1), ptx::Type::b64);
-  if (sort == "fractional" && decoder.operands() == 2) decoder.read(decoder.operand(1), ptx::Type::f32);
-  if (sort == "range") {
-    decoder.read_address(decoder.operand(1));
-    decoder.read(decoder.operand(2), ptx::Type::b32);
-    decoder.read(decoder.operand(3), ptx::Type::b32);
-  }
   decoder.instruction().run = make_policy;
+  if (sort == "cvt") {
+    decoder.take_all({"L2", "b64"});
+    return decoder.take_operands(64, {ptx::Type::b64});
+  }
+  if (sort == "range") (void)decoder.take("global");
+  take_priorities(decoder);
+  (void)decoder.take_one({"b64"});
+  const bool fractional = sort == "fractional";
+  decoder.expect_operands(fractional ? 1 : 4, fractional ? 2 : 4);
+  decoder.write(decoder.operand(0), 64);
+  if (fractional && decoder.operands() == 2) decoder.read(decoder.operand(1), ptx::Type::f32);
+  if (fractional) return;
+  decoder.read_address(decoder.operand(1));
+  for (const std::size_t size : {2, 3}) decoder.read(decoder.operand(size), ptx::Type::b32);
 }
 
 }  // namespace
@@ -255,7 +223,7 @@ TensorMap read_tensor_map(const BulkIssuer& issuer, std::uint64_t address) {
 }
 
 void decode_tensor_map_fence(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.need(90);
   const bool acquires = decoder.take_one({"acquire", "release"}) == "acquire";
   Instruction& instruction = decoder.instruction();
   instruction.detail = static_cast<std::uint64_t>(take_scope(decoder));
@@ -278,11 +246,10 @@ bool decode_tensor_map_prefetch(Decoder& decoder) {
     if (space) decoder.refuse("of .param or .const is for .tensormap only");
     return false;
   }
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.need(90);
   decoder.expect_operands(1, 1);
   decoder.ignore(decoder.operand(0));  // the name of a parameter may be its address, too
-  decoder.instruction().kind = Kind::memory_generic;
-  decoder.instruction().run = do_nothing;
+  decoder.finish(Kind::memory_generic, lanes::do_nothing);
   return true;
 }
 

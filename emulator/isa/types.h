@@ -20,7 +20,7 @@ template <class Pick>
     case ptx::Type::s64:
       return pick(std::int64_t{});
     default:
-      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+      decoder.refuse_type(type);
   }
 }
 
@@ -43,7 +43,7 @@ template <class Pick>
     case ptx::Type::s64:
       return pick(std::int64_t{});
     default:
-      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+      decoder.refuse_type(type);
   }
 }
 
@@ -58,8 +58,16 @@ template <class Pick>
     case 64:
       return pick(std::uint64_t{});
     default:
-      decoder.refuse("is not implemented for ." + std::string(ptx::name(type)));
+      decoder.refuse_type(type);
   }
+}
+
+/// Ends the decoding of an instruction on integers, bits or predicates: `run` computes the first operand from
+/// the others.
+inline void finish_integer(Decoder& decoder, Handler run, ptx::Type result,
+                           std::initializer_list<ptx::Type> sources) {
+  decoder.take_operands(ptx::bits(result), sources);
+  decoder.finish(result == ptx::Type::pred ? Kind::predicate : Kind::integer, run);
 }
 
 }  // namespace sparsekiln::emulator

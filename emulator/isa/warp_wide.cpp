@@ -1,9 +1,8 @@
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <string>
 
+#include "emulator/isa/combination.h"
 #include "emulator/isa/lanes.h"
 #include "emulator/isa/types.h"
 #include "emulator/program/decoder.h"
@@ -128,20 +127,14 @@ bool write_with_predicate(Decoder& decoder) {
   return true;
 }
 
-void finish(Decoder& decoder, Handler run) {
-  decoder.instruction().run = run;
-  decoder.instruction().kind = Kind::warp;
-}
-
 void shfl(Decoder& decoder) {
   if (!decoder.take("sync")) decoder.refuse("without .sync is not implemented");
   const std::string_view mode = decoder.take_one({"up", "down", "bfly", "idx"});
   decoder.take_one({"b32"});
   decoder.expect_operands(5, 5);
   const bool both = write_with_predicate(decoder);
-  decoder.read(decoder.operand(1), Type::b32);
-  for (std::size_t i = 2; i < 5; ++i) decoder.read(decoder.operand(i), Type::b32);
-  finish(decoder, both ? shuffle_handler<true>(mode) : shuffle_handler<false>(mode));
+  for (std::size_t i = 1; i < 5; ++i) decoder.read(decoder.operand(i), Type::b32);
+  decoder.finish(Kind::warp, both ? shuffle_handler<true>(mode) : shuffle_handler<false>(mode));
 }
 
 // ---- vote ----
@@ -168,7 +161,7 @@ void ballot(Warp& warp, const Instruction& instruction, Mask mask) {
   auto* to = lanes::operand<std::uint32_t>(warp, instruction, 0);
   alignas(64) std::uint32_t result[kLanes];
   each_group(warp, instruction, mask, members,
-             [&](Mask group) { lanes::each_active(group, [&](int lane) { result[lane] = votes & group; }); });
+             [&](Mask group) { each_bit(group, [&](int lane) { result[lane] = votes & group; }); });
   lanes::produce_each(to, mask, [&](int lane) { return result[lane]; });
 }
 
@@ -177,15 +170,12 @@ void vote(Decoder& decoder) {
   const std::string_view mode = decoder.take_one({"all", "any", "uni", "ballot"});
   const bool balloting = mode == "ballot";
   decoder.take_one({balloting ? "b32" : "pred"});
-  decoder.expect_operands(3, 3);
-  decoder.write(decoder.operand(0), balloting ? 32 : 1);
-  decoder.read(decoder.operand(1), Type::pred);
-  decoder.read(decoder.operand(2), Type::b32);
+  decoder.take_operands(balloting ? 32 : 1, {Type::pred, Type::b32});
   Handler run = ballot;
   if (mode == "all") run = vote_on<Vote::all>;
   if (mode == "any") run = vote_on<Vote::any>;
   if (mode == "uni") run = vote_on<Vote::uni>;
-  finish(decoder, run);
+  decoder.finish(Kind::warp, run);
 }
 
 // ---- match ----
@@ -202,7 +192,7 @@ void match_any(Warp& warp, const Instruction& instruction, Mask mask) {
   const auto* members = lanes::operand<const std::uint32_t>(warp, instruction, 2);
   alignas(64) std::uint32_t result[kLanes];
   each_group(warp, instruction, mask, members, [&](Mask group) {
-    lanes::each_active(group, [&](int lane) { result[lane] = equal_lanes(values, lane, group); });
+    each_bit(group, [&](int lane) { result[lane] = equal_lanes(values, lane, group); });
   });
   lanes::produce_each(lanes::operand<std::uint32_t>(warp, instruction, 0), mask,
                       [&](int lane) { return result[lane]; });
@@ -218,7 +208,7 @@ void match_all(Warp& warp, const Instruction& instruction, Mask mask) {
   each_group(warp, instruction, mask, members, [&](Mask group) {
     const bool all = equal_lanes(values, std::countr_zero(group), group) == group;
     if (all) same |= group;
-    lanes::each_active(group, [&](int lane) { result[lane] = all ? group : 0; });
+    each_bit(group, [&](int lane) { result[lane] = all ? group : 0; });
   });
   lanes::produce_each(lanes::operand<std::uint32_t>(warp, instruction, 0), mask,
                       [&](int lane) { return result[lane]; });
@@ -240,58 +230,47 @@ void match(Decoder& decoder) {
   if (both && !all) decoder.refuse(".any has no predicate as a result");
   decoder.read(decoder.operand(1), wide ? Type::b64 : Type::b32);
   decoder.read(decoder.operand(2), Type::b32);
-  finish(decoder, wide ? match_handler<std::uint64_t>(all, both) : match_handler<std::uint32_t>(all, both));
+  decoder.finish(Kind::warp,
+                 wide ? match_handler<std::uint64_t>(all, both) : match_handler<std::uint32_t>(all, both));
 }
 
 // ---- redux ----
 
-template <auto F>
+template <class T, T (*F)(T, T)>
 void reduce(Warp& warp, const Instruction& instruction, Mask mask) {
-  const auto* values = lanes::operand<const std::uint32_t>(warp, instruction, 1);
+  const T* values = lanes::operand<const T>(warp, instruction, 1);
   const auto* members = lanes::operand<const std::uint32_t>(warp, instruction, 2);
-  alignas(64) std::uint32_t result[kLanes];
+  alignas(64) T result[kLanes];
   each_group(warp, instruction, mask, members, [&](Mask group) {
-    std::uint32_t sum = values[std::countr_zero(group)];
-    lanes::each_active(group & (group - 1), [&](int lane) { sum = F(sum, values[lane]); });
-    lanes::each_active(group, [&](int lane) { result[lane] = sum; });
+    T sum = values[std::countr_zero(group)];
+    each_bit(group & (group - 1), [&](int lane) { sum = F(sum, values[lane]); });
+    each_bit(group, [&](int lane) { result[lane] = sum; });
   });
-  lanes::produce_each(lanes::operand<std::uint32_t>(warp, instruction, 0), mask,
-                      [&](int lane) { return result[lane]; });
+  lanes::produce_each(lanes::operand<T>(warp, instruction, 0), mask, [&](int lane) { return result[lane]; });
 }
 
-std::uint32_t add(std::uint32_t a, std::uint32_t b) { return a + b; }
-std::uint32_t bitwise_and(std::uint32_t a, std::uint32_t b) { return a & b; }
-std::uint32_t bitwise_or(std::uint32_t a, std::uint32_t b) { return a | b; }
-std::uint32_t bitwise_xor(std::uint32_t a, std::uint32_t b) { return a ^ b; }
 template <class T>
-std::uint32_t least(std::uint32_t a, std::uint32_t b) {
-  return static_cast<T>(a) < static_cast<T>(b) ? a : b;
-}
-template <class T>
-std::uint32_t greatest(std::uint32_t a, std::uint32_t b) {
-  return static_cast<T>(a) > static_cast<T>(b) ? a : b;
+Handler extreme_of(bool least) {
+  return least ? reduce<T, combination::least<T>> : reduce<T, combination::greatest<T>>;
 }
 
 Handler reduction(std::string_view operation, bool is_signed) {
-  if (operation == "add") return reduce<add>;
-  if (operation == "and") return reduce<bitwise_and>;
-  if (operation == "or") return reduce<bitwise_or>;
-  if (operation == "xor") return reduce<bitwise_xor>;
-  if (operation == "min") return is_signed ? reduce<least<std::int32_t>> : reduce<least<std::uint32_t>>;
-  return is_signed ? reduce<greatest<std::int32_t>> : reduce<greatest<std::uint32_t>>;
+  using Word = std::uint32_t;
+  if (operation == "add") return reduce<Word, combination::add<Word>>;
+  if (operation == "and") return reduce<Word, combination::bit_and<Word>>;
+  if (operation == "or") return reduce<Word, combination::bit_or<Word>>;
+  if (operation == "xor") return reduce<Word, combination::bit_xor<Word>>;
+  return is_signed ? extreme_of<std::int32_t>(operation == "min") : extreme_of<Word>(operation == "min");
 }
 
 void redux(Decoder& decoder) {
-  if (decoder.compute_capability() < 80) decoder.refuse("needs sm_80");
+  decoder.need(80);
   decoder.take_one({"sync"});
   const std::string_view operation = decoder.take_one({"add", "min", "max", "and", "or", "xor"});
   const bool arithmetic = operation == "add" || operation == "min" || operation == "max";
   const std::string_view type = arithmetic ? decoder.take_one({"u32", "s32"}) : decoder.take_one({"b32"});
-  decoder.expect_operands(3, 3);
-  decoder.write(decoder.operand(0), 32);
-  decoder.read(decoder.operand(1), Type::b32);
-  decoder.read(decoder.operand(2), Type::b32);
-  finish(decoder, reduction(operation, type == "s32"));
+  decoder.take_operands(32, {Type::b32, Type::b32});
+  decoder.finish(Kind::warp, reduction(operation, type == "s32"));
 }
 
 // ---- activemask, elect ----
@@ -303,9 +282,8 @@ void active_mask(Warp& warp, const Instruction& instruction, Mask mask) {
 
 void activemask(Decoder& decoder) {
   decoder.take_one({"b32"});
-  decoder.expect_operands(1, 1);
-  decoder.write(decoder.operand(0), 32);
-  finish(decoder, active_mask);
+  decoder.take_operands(32, {});
+  decoder.finish(Kind::warp, active_mask);
 }
 
 /// Any lane may lead, always the same for a member mask (9.7.13.9); here it is the first.
@@ -317,19 +295,19 @@ void elect_first(Warp& warp, const Instruction& instruction, Mask mask) {
   each_group(warp, instruction, mask, members, [&](Mask group) {
     const int leader = std::countr_zero(group);
     leaders |= Mask{1} << leader;
-    lanes::each_active(group, [&](int lane) { result[lane] = static_cast<std::uint32_t>(leader); });
+    each_bit(group, [&](int lane) { result[lane] = static_cast<std::uint32_t>(leader); });
   });
   lanes::produce_each(to, mask, [&](int lane) { return result[lane]; });
   lanes::write_predicate(warp, instruction.operands[1], leaders, mask);
 }
 
 void elect(Decoder& decoder) {
-  if (decoder.compute_capability() < 90) decoder.refuse("needs sm_90");
+  decoder.need(90);
   decoder.take_one({"sync"});
   decoder.expect_operands(2, 2);
   if (!write_with_predicate(decoder)) decoder.refuse("has no result d|p");
   decoder.read(decoder.operand(1), Type::b32);
-  finish(decoder, elect_first);
+  decoder.finish(Kind::warp, elect_first);
 }
 
 }  // namespace

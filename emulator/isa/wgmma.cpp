@@ -15,8 +15,6 @@ namespace {
 
 using ptx::Type;
 
-constexpr std::uint32_t kWarpgroupRows = 64;  // M
-
 // ---- running ----
 
 MatrixForm form_of(const Instruction& instruction) { return std::bit_cast<MatrixForm>(instruction.detail); }
@@ -201,8 +199,7 @@ void read_a(Decoder& decoder, MatrixForm& form) {
 
 void decode_multiply(Decoder& decoder) {
   if (decoder.take("sp")) decoder.refuse("is not implemented: sparse matrices are not");
-  (void)decoder.take_one({"sync"});
-  (void)decoder.take_one({"aligned"});
+  decoder.take_all({"sync", "aligned"});
   const Shape shape = take_shape(decoder);
   MatrixForm form;
   form.saturates = decoder.take("satfinite");
@@ -228,11 +225,8 @@ void decode_multiply(Decoder& decoder) {
   decoder.read(decoder.operand(3), Type::pred);
   read_immediates(decoder, form, integers);
 
-  Instruction& instruction = decoder.instruction();
-  instruction.kind = Kind::tensor;
-  instruction.detail = std::bit_cast<std::uint64_t>(form);
-  instruction.table = decoder.keep({std::bit_cast<std::uint64_t>(run)});
-  instruction.run = multiply;
+  decoder.instruction().table = decoder.keep({std::bit_cast<std::uint64_t>(run)});
+  decoder.finish(Kind::tensor, multiply, std::bit_cast<std::uint64_t>(form));
 }
 
 void decode_wgmma(Decoder& decoder) {
@@ -242,18 +236,13 @@ void decode_wgmma(Decoder& decoder) {
     decode_multiply(decoder);
     return;
   }
-  (void)decoder.take_one({"sync"});
-  (void)decoder.take_one({"aligned"});
-  Instruction& instruction = decoder.instruction();
-  instruction.kind = what == "fence" ? Kind::fence : Kind::tensor;
-  instruction.run = what == "fence" ? fence : commit;
-  const bool waits = what == "wait_group";
-  decoder.expect_operands(waits ? 1 : 0, waits ? 1 : 0);
-  if (!waits) return;
-  instruction.run = wait;
-  instruction.immediate = decoder.constant(decoder.operand(0));
-  if (instruction.immediate < 0 || instruction.immediate > 0xffffffff)
-    decoder.refuse("waits for no such number");
+  decoder.take_all({"sync", "aligned"});
+  if (what == "wait_group") {
+    decoder.instruction().immediate = decoder.take_pending_groups();
+    return decoder.finish(Kind::tensor, wait);
+  }
+  decoder.expect_operands(0, 0);
+  what == "fence" ? decoder.finish(Kind::fence, fence) : decoder.finish(Kind::tensor, commit);
 }
 
 }  // namespace

@@ -1,13 +1,9 @@
 #include "emulator/isa/wgmma_product.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
-#include <type_traits>
 
 #include "emulator/isa/fragment.h"
-#include "emulator/isa/narrow_elements.h"
 #include "emulator/machine/block.h"
 
 /// D = A · B + D of one warp: 16 of the 64 rows. Sums as in isa/tensor.cpp: an element is D, to which one
@@ -82,23 +78,6 @@ struct Tf32Element {
   }
 };
 
-template <class Format>
-struct NarrowElement {
-  static constexpr int kBytes = 1;
-  static void widen(const std::byte* from, float* to, int count) {
-    number::widen_row(Format{}, reinterpret_cast<const std::uint8_t*>(from), to, count);
-  }
-};
-
-template <class Byte>
-struct IntegerElement {
-  static constexpr int kBytes = 1;
-  static void widen(const std::byte* from, std::int32_t* to, int count) {
-    const auto* const bytes = reinterpret_cast<const Byte*>(from);
-    for (int i = 0; i < count; ++i) to[i] = bytes[i];
-  }
-};
-
 // ---- matrices ----
 
 template <class Number, int K>
@@ -128,12 +107,6 @@ void load_a(const Warp& warp, const MatrixOperation& operation, const MatrixForm
   Element::widen(bytes, to[0], kSumRows * K);
 }
 
-void transpose_integers(const std::int32_t (&columns)[kSumColumns][32],
-                        std::int32_t (&rows)[32][kSumColumns]) {
-  for (int k = 0; k < 32; ++k)
-    for (int n = 0; n < kSumColumns; ++n) rows[k][n] = columns[n][k];
-}
-
 /// Columns 8·block to 8·block + 7 of B.
 template <class Element, class Number, int K>
 void load_b(const Source& source, std::uint32_t block, RowsOfB<Number, K>& to) {
@@ -146,27 +119,7 @@ void load_b(const Source& source, std::uint32_t block, RowsOfB<Number, K>& to) {
   alignas(64) Number columns[kSumColumns][K];
   source.copy_rows(block * kSumColumns, kSumColumns, bytes);
   Element::widen(bytes, columns[0], kSumColumns * K);
-  if constexpr (std::is_same_v<Number, float>)
-    transpose_columns(columns, to);
-  else
-    transpose_integers(columns, to);
-}
-
-/// Products of 8-bit integers, then the sum, which saturates where it is said to.
-void multiply_integers(const RowsOfA<std::int32_t, 32>& a, const RowsOfB<std::int32_t, 32>& b, bool saturates,
-                       Sums<std::int32_t>& sums) {
-  for (int m = 0; m < kSumRows; ++m) {
-    alignas(64) std::int32_t products[kSumColumns] = {};  // at most 32 · 255 · 255
-    for (int k = 0; k < 32; ++k)
-      for (int n = 0; n < kSumColumns; ++n) products[n] += a[m][k] * b[k][n];
-    for (int n = 0; n < kSumColumns; ++n) {
-      std::int64_t exact = std::int64_t{sums.at[m][n]} + products[n];
-      if (saturates)
-        exact = std::clamp<std::int64_t>(exact, std::numeric_limits<std::int32_t>::min(),
-                                         std::numeric_limits<std::int32_t>::max());
-      sums.at[m][n] = static_cast<std::int32_t>(exact);
-    }
-  }
+  transpose_columns(columns, to);
 }
 
 template <class Accumulator, class A, class B>
@@ -188,43 +141,25 @@ void product(Warp& warp, const MatrixOperation& operation) {
     const std::size_t first = block * Accumulator::kRegisters;
     Sums<Number> sums = {};
     if (operation.accumulates) Accumulator::load(warp, instruction, first, sums);
-    if constexpr (std::is_same_v<Number, float>)
-      multiply(a, b, sums);
-    else
-      multiply_integers(a, b, form.saturates, sums);
+    multiply(a, b, sums, form.saturates);
     Accumulator::store(warp, instruction, first, sums);
   }
 }
 
 template <class Accumulator>
-MatrixProduct of_narrow(ptx::Type a, ptx::Type b) {
-  using E4m3 = NarrowElement<number::E4m3>;
-  using E5m2 = NarrowElement<number::E5m2>;
-  if (a == ptx::Type::e4m3)
-    return b == ptx::Type::e4m3 ? product<Accumulator, E4m3, E4m3> : product<Accumulator, E4m3, E5m2>;
-  return b == ptx::Type::e4m3 ? product<Accumulator, E5m2, E4m3> : product<Accumulator, E5m2, E5m2>;
-}
-
-MatrixProduct of_integers(ptx::Type a, ptx::Type b) {
-  using Sum = WideSums<std::int32_t>;
-  using Signed = IntegerElement<std::int8_t>;
-  using Unsigned = IntegerElement<std::uint8_t>;
-  if (a == ptx::Type::s8)
-    return b == ptx::Type::s8 ? product<Sum, Signed, Signed> : product<Sum, Signed, Unsigned>;
-  return b == ptx::Type::s8 ? product<Sum, Unsigned, Signed> : product<Sum, Unsigned, Unsigned>;
-}
-
-bool is_narrow(ptx::Type type) { return type == ptx::Type::e4m3 || type == ptx::Type::e5m2; }
-bool is_integer(ptx::Type type) { return type == ptx::Type::s8 || type == ptx::Type::u8; }
+constexpr auto kOfElements =
+    []<class A, class B>(A, B) -> MatrixProduct { return product<Accumulator, A, B>; };
 
 }  // namespace
 
 MatrixProduct product_of(ptx::Type sums, ptx::Type a, ptx::Type b) {
   using Single = WideSums<float>;
-  if (sums == ptx::Type::s32) return is_integer(a) && is_integer(b) ? of_integers(a, b) : nullptr;
+  if (sums == ptx::Type::s32)
+    return is_byte(a) && is_byte(b) ? for_integers(a, b, kOfElements<WideSums<std::int32_t>>) : nullptr;
   const bool wide = sums == ptx::Type::f32;
   if (!wide && sums != ptx::Type::f16) return nullptr;
-  if (is_narrow(a) && is_narrow(b)) return wide ? of_narrow<Single>(a, b) : of_narrow<HalfSums>(a, b);
+  if (is_narrow(a) && is_narrow(b))
+    return wide ? for_narrow(a, b, kOfElements<Single>) : for_narrow(a, b, kOfElements<HalfSums>);
   if (a != b) return nullptr;
   using Half = HalfElement<number::F16>;
   if (a == ptx::Type::f16) return wide ? product<Single, Half, Half> : product<HalfSums, Half, Half>;

@@ -11,11 +11,6 @@
 namespace sparsekiln::emulator {
 namespace {
 
-template <class Use>
-void each_lane_of(Mask mask, Use use) {
-  for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
-}
-
 /// Whether the bytes of every lane are within [base, base + size).
 bool all_inside(const LaneAddresses& addresses, std::uint64_t base, std::uint64_t size, int bytes) {
   if (size < static_cast<std::uint64_t>(bytes)) return false;
@@ -154,7 +149,7 @@ void watch_global(const CheckedAccess& checked, Allocation& allocation, Mask lan
 
 void watch_local(const CheckedAccess& checked, const std::uint64_t* offsets) {
   std::vector<ByteMask>& cells = checked.block().local_cells;
-  each_lane_of(checked.mask, [&](int lane) {
+  each_bit(checked.mask, [&](int lane) {
     const auto bytes =
         static_cast<ByteMask>(((1u << checked.access.bytes) - 1) << offsets[lane] % kCellBytes);
     ByteMask& written = cells[offsets[lane] / kCellBytes];
@@ -172,7 +167,7 @@ void check_local(const CheckedAccess& checked, const std::uint64_t* given, std::
   const std::uint32_t has = block.grid.program.local_bytes;
   std::uint64_t offsets[kLanes];
   checked.check_alignment(LaneAddresses(given, checked.mask));
-  each_lane_of(checked.mask, [&](int lane) {
+  each_bit(checked.mask, [&](int lane) {
     const auto address = static_cast<std::uint32_t>(given[lane]);
     if (address >= has || has - address < static_cast<std::uint32_t>(checked.access.bytes))
       checked.fail(FaultKind::out_of_bounds, lane,
@@ -200,7 +195,7 @@ void check_constant(const CheckedAccess& checked, const std::uint64_t* given, st
     if (fits(at_first)) {
       found = at_first;
     } else {
-      each_lane_of(checked.mask, [&](int lane) {
+      each_bit(checked.mask, [&](int lane) {
         const Allocation* const allocation = block.grid.find(given[lane]);
         if (allocation == nullptr || !allocation->constant ||
             first_outside(given, 1u << lane, allocation->address, allocation->bytes, checked.access.bytes) !=
@@ -222,7 +217,7 @@ void check_cluster(CheckedAccess checked, const std::uint64_t* given, Mask commo
   for (Mask left = checked.mask; left != 0;) {
     Block* of = nullptr;
     Mask together = 0;
-    each_lane_of(left, [&](int lane) {
+    each_bit(left, [&](int lane) {
       const SharedPlace place =
           shared_place(checked.warp, checked.instruction, lane, static_cast<std::uint32_t>(given[lane]));
       if (of == nullptr) of = place.block;
@@ -248,7 +243,7 @@ void check_parameters(const CheckedAccess& checked, const std::uint64_t* offsets
                  checked.text(offsets[lane]) + " of the parameters, which have " + std::to_string(has));
   // const_cast: nothing is written there.
   auto* const from = const_cast<std::byte*>(parameters(checked.warp));
-  each_lane_of(checked.mask, [&](int lane) { host[lane] = from + offsets[lane]; });
+  each_bit(checked.mask, [&](int lane) { host[lane] = from + offsets[lane]; });
 }
 
 /// Splits the lanes by the window that a generic address is in (PTX ISA 5.1, "Generic Addressing").
@@ -258,7 +253,7 @@ void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask c
   Mask parameter = 0;
   Mask constant = 0;
   shared = 0;
-  each_lane_of(checked.mask, [&](int lane) {
+  each_bit(checked.mask, [&](int lane) {
     shared |= addresses[lane] - kSharedWindow < kWindowBytes ? 1u << lane : 0;
     local |= addresses[lane] - kLocalWindow < kWindowBytes ? 1u << lane : 0;
     parameter |= addresses[lane] - kParamWindow < kWindowBytes ? 1u << lane : 0;
@@ -267,7 +262,7 @@ void check_generic(CheckedAccess checked, const std::uint64_t* addresses, Mask c
   global = checked.mask & ~shared & ~local & ~parameter & ~constant;
   const Mask all = checked.mask;
   std::uint64_t offsets[kLanes];
-  each_lane_of(all, [&](int lane) { offsets[lane] = addresses[lane] % kWindowBytes; });
+  each_bit(all, [&](int lane) { offsets[lane] = addresses[lane] % kWindowBytes; });
   const auto with = [&](Mask mask, auto check) {
     checked.mask = mask;
     if (mask != 0) check();
@@ -313,7 +308,7 @@ void place(std::byte** host, Mask mask, Address address) {
   if (mask == kAllLanes)
     for (int lane = 0; lane < kLanes; ++lane) host[lane] = address(lane);
   else
-    each_lane_of(mask, [&](int lane) { host[lane] = address(lane); });
+    each_bit(mask, [&](int lane) { host[lane] = address(lane); });
 }
 
 }  // namespace
@@ -342,7 +337,7 @@ void CheckedAccess::check_alignment(const LaneAddresses& addresses) const {
   std::uint64_t bits = 0;
   for (int lane = 0; lane < kLanes; ++lane) bits |= addresses.at[lane];
   if ((bits & low) == 0) return;
-  each_lane_of(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if ((addresses.at[lane] & low) != 0)
       fail(FaultKind::misaligned, lane,
            text(addresses.at[lane]) + ", no multiple of " + std::to_string(access.bytes));
@@ -360,7 +355,7 @@ Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes) {
   std::uint64_t used = 0;
   std::uint64_t slots[kSlots];
   Mask result = 0;
-  each_lane_of(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     auto slot = static_cast<std::uint32_t>(addresses[lane] * 0x9e3779b97f4a7c15u >> 58);
     while ((used >> slot & 1) != 0 && slots[slot] != addresses[lane]) slot = (slot + 1) % kSlots;
     if ((used >> slot & 1) != 0) result |= 1u << lane;
@@ -373,7 +368,7 @@ Mask repeated(const std::uint64_t* addresses, Mask mask, int bytes) {
 bool SharedWatch::keeps(const LaneGroup& group) const {
   if (offsets == nullptr || checked.access.keeps == nullptr) return false;
   bool all = true;
-  each_lane_of(group.lanes, [&](int lane) {
+  each_bit(group.lanes, [&](int lane) {
     all = all && checked.access.keeps(checked.warp, checked.instruction, lane, of.shared + offsets[lane]);
   });
   return all;
@@ -436,7 +431,7 @@ void check_global(const CheckedAccess& checked, const std::uint64_t* given, Mask
         checked.fail(FaultKind::out_of_bounds, first,
                      checked.text(given[first]) + block.grid.whereabouts(given[first], false));
       Mask inside = 0;
-      each_lane_of(left, [&](int lane) {
+      each_bit(left, [&](int lane) {
         if (first_outside(given, 1u << lane, allocation->address, allocation->bytes, bytes) != kLanes) return;
         inside |= 1u << lane;
         host[lane] = allocation->data.get() + (given[lane] - allocation->address);
@@ -482,7 +477,7 @@ Mask access(Warp& warp, const Instruction& instruction, Mask mask, const Access&
 
 void after_common_write(const Warp& warp, const Instruction& instruction, Mask common, int bytes,
                         std::byte* const* host, const std::byte (*written)[16]) {
-  each_lane_of(common, [&](int lane) {
+  each_bit(common, [&](int lane) {
     if (std::memcmp(host[lane], written[lane], static_cast<std::size_t>(bytes)) != 0)
       fault(FaultKind::race, warp, instruction, lane,
             "writes where another lane of the same instruction writes something else");

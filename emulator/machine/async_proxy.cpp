@@ -1,7 +1,6 @@
 #include "emulator/machine/async_proxy.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "emulator/machine/access.h"
 

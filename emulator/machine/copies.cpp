@@ -8,11 +8,6 @@
 namespace sparsekiln::emulator {
 namespace {
 
-template <class Use>
-void each_lane_of(Mask mask, Use use) {
-  for (; mask != 0; mask &= mask - 1) use(std::countr_zero(mask));
-}
-
 ByteMask bytes_in_cell(std::uint32_t offset, std::uint32_t bytes) {
   return static_cast<ByteMask>(((1u << bytes) - 1) << offset % kCellBytes);
 }
@@ -35,7 +30,7 @@ void take_source(const CheckedAccess& checked, const std::uint64_t* from, const 
   const auto bytes = static_cast<std::uint32_t>(checked.access.bytes);
   Mask whole = 0;
   Mask part = 0;
-  each_lane_of(checked.mask, [&](int lane) {
+  each_bit(checked.mask, [&](int lane) {
     if (source_bytes[lane] >= bytes)
       whole |= 1u << lane;
     else if (source_bytes[lane] > 0)
@@ -43,17 +38,17 @@ void take_source(const CheckedAccess& checked, const std::uint64_t* from, const 
   });
   if (whole != checked.mask) {
     checked.check_alignment(LaneAddresses(from, checked.mask));
-    each_lane_of(checked.mask & ~whole, [&](int lane) { std::memset(to[lane], 0, bytes); });
+    each_bit(checked.mask & ~whole, [&](int lane) { std::memset(to[lane], 0, bytes); });
   }
   CheckedAccess read = checked;
   if (whole != 0) {
     read.mask = whole;
     check_global(read, from, 0, host);
-    each_lane_of(whole, [&](int lane) { copy_bytes(to[lane], host[lane], bytes); });
+    each_bit(whole, [&](int lane) { copy_bytes(to[lane], host[lane], bytes); });
   }
   read.access.bytes = 1;
   for (std::uint32_t byte = 0; part != 0; ++byte) {
-    each_lane_of(part, [&](int lane) {
+    each_bit(part, [&](int lane) {
       if (source_bytes[lane] == byte) part &= ~(1u << lane);
     });
     if (part == 0) break;
@@ -61,7 +56,7 @@ void take_source(const CheckedAccess& checked, const std::uint64_t* from, const 
     for (int lane = 0; lane < kLanes; ++lane) addresses[lane] = from[lane] + byte;
     read.mask = part;
     check_global(read, addresses, 0, host);
-    each_lane_of(part, [&](int lane) { to[lane][byte] = *host[lane]; });
+    each_bit(part, [&](int lane) { to[lane][byte] = *host[lane]; });
   }
 }
 
@@ -69,17 +64,16 @@ void take_source(const CheckedAccess& checked, const std::uint64_t* from, const 
 void complete(Warp& warp, PendingCopy& copy, Mask lanes) {
   Block& block = *warp.block;
   if (copy.late)
-    each_lane_of(lanes, [&](int lane) {
-      copy_bytes(block.shared + copy.to[lane], copy.data[lane].data(), copy.bytes);
-    });
+    each_bit(lanes,
+             [&](int lane) { copy_bytes(block.shared + copy.to[lane], copy.data[lane].data(), copy.bytes); });
   copy.lanes &= ~lanes;
   ++block.progress;
   if (!block.shared_written.empty())
-    each_lane_of(lanes, [&](int lane) {
+    each_bit(lanes, [&](int lane) {
       block.shared_written[copy.to[lane] / kCellBytes] |= bytes_in_cell(copy.to[lane], copy.bytes);
     });
   if (!block.grid.checks.races) return;
-  each_lane_of(lanes, [&](int lane) {
+  each_bit(lanes, [&](int lane) {
     block.shared_filling[copy.to[lane] / kCellBytes] &=
         static_cast<ByteMask>(~bytes_in_cell(copy.to[lane], copy.bytes));
   });
@@ -102,7 +96,7 @@ void complete_where(Warp& warp, Mask mask, Awaited awaited) {
   for (std::size_t i = copies.first; i < copies.pending.size(); ++i) {
     PendingCopy& copy = copies.pending[i];
     Mask lanes = 0;
-    each_lane_of(copy.lanes & mask, [&](int lane) { lanes |= awaited(copy, lane) ? 1u << lane : 0; });
+    each_bit(copy.lanes & mask, [&](int lane) { lanes |= awaited(copy, lane) ? 1u << lane : 0; });
     if (lanes != 0) complete(warp, copy, lanes);
   }
   copies.tidy();
@@ -110,7 +104,7 @@ void complete_where(Warp& warp, Mask mask, Awaited awaited) {
 
 /// From now on no thread may access what is being filled.
 void mark_filling(const Warp& warp, const Instruction& instruction, const PendingCopy& copy) {
-  each_lane_of(copy.lanes, [&](int lane) {
+  each_bit(copy.lanes, [&](int lane) {
     ByteMask& filling = warp.block->shared_filling[copy.to[lane] / kCellBytes];
     const ByteMask filled = bytes_in_cell(copy.to[lane], copy.bytes);
     // Two lanes of this instruction may not fill the same bytes either: when, is open for each.
@@ -128,7 +122,7 @@ void count(Warp& warp, const Instruction& instruction, Mask mask, int bytes, con
   count_shared(counters, mask, bytes, to);
   Mask reading = 0;
   std::uint64_t missing = 0;
-  each_lane_of(mask, [&](int lane) {
+  each_bit(mask, [&](int lane) {
     if (source_bytes[lane] == 0) return;
     reading |= 1u << lane;
     missing += static_cast<std::uint32_t>(bytes) - source_bytes[lane];
@@ -145,14 +139,14 @@ void watch_sources(const CheckedAccess& checked, Mask lanes, const std::uint64_t
   const auto bytes = static_cast<std::uint64_t>(checked.access.bytes);
   std::uint64_t begin = ~std::uint64_t{0};
   std::uint64_t end = 0;
-  each_lane_of(lanes, [&](int lane) {
+  each_bit(lanes, [&](int lane) {
     begin = std::min(begin, addresses[lane]);
     end = std::max(end, addresses[lane] + bytes);
   });
   const auto meet = [&](const PendingCopy& copy, std::uint32_t w) {
-    each_lane_of(copy.lanes, [&](int reader) {
+    each_bit(copy.lanes, [&](int reader) {
       const std::uint64_t from = copy.from[reader];
-      each_lane_of(lanes, [&](int lane) {
+      each_bit(lanes, [&](int lane) {
         if (addresses[lane] >= from + copy.read[reader] || from >= addresses[lane] + bytes) return;
         const Site site = site_of(block, block.index, w, reader, copy.pc);
         checked.fail(
@@ -194,7 +188,7 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
     copy.bytes = static_cast<std::uint32_t>(bytes);
     copy.group = copies.committed;
     copy.from_begin = ~std::uint64_t{0};
-    each_lane_of(mask, [&](int lane) {
+    each_bit(mask, [&](int lane) {
       copy.to[lane] = static_cast<std::uint32_t>(to[lane]) - kSharedBase;
       copy.from[lane] = from[lane];
       copy.read[lane] = std::min(source_bytes[lane], copy.bytes);
@@ -212,7 +206,7 @@ void copy_async(Warp& warp, const Instruction& instruction, Mask mask, int bytes
 }
 
 void commit_copies(Warp& warp, Mask mask) {
-  each_lane_of(mask, [&](int lane) { ++warp.block->copies[warp.index].committed[lane]; });
+  each_bit(mask, [&](int lane) { ++warp.block->copies[warp.index].committed[lane]; });
 }
 
 void wait_copies(Warp& warp, Mask mask, std::uint32_t pending) {

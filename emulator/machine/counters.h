@@ -17,7 +17,17 @@ struct LineCounters {
   std::uint64_t tensor_operations = 0;  ///< multiplications and additions of mma
   std::uint64_t divergent = 0;          ///< branches that lanes of one warp left in two directions
 
-  LineCounters& operator+=(const LineCounters& other);
+  LineCounters& operator+=(const LineCounters& other) {
+    executed += other.executed;
+    global_requests += other.global_requests;
+    global_sectors += other.global_sectors;
+    global_bytes += other.global_bytes;
+    shared_wavefronts += other.shared_wavefronts;
+    shared_ideal += other.shared_ideal;
+    tensor_operations += other.tensor_operations;
+    divergent += other.divergent;
+    return *this;
+  }
 };
 
 /// Indexed by pc. Each host thread has its own; they are added when the launch ends.

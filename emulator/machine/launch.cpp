@@ -7,7 +7,6 @@
 #include <exception>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <thread>
 #include <utility>
 

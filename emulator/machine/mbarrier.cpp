@@ -4,6 +4,8 @@
 
 #include "emulator/machine/async_proxy.h"
 #include "emulator/machine/block.h"
+#include "emulator/machine/memory.h"
+#include "emulator/machine/report.h"
 #include "emulator/machine/warp.h"
 
 namespace sparsekiln::emulator {
@@ -52,7 +54,17 @@ void acquire(Warp& warp, int lane, const Mbarrier& mbarrier, bool acquires) {
   if (acquires && checks_order(warp)) warp.block->order.acquire(warp.index, 1u << lane, mbarrier.completed);
 }
 
+std::string plural(std::int64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 }  // namespace
+
+std::string describe_mbarrier(std::uint32_t offset, const Mbarrier& mbarrier) {
+  return "mbarrier at " + hex(offset + kSharedBase) + ", whose phase " + std::to_string(mbarrier.phase) +
+         " still needs " + plural(mbarrier.pending, "arrival") + " and " +
+         plural(mbarrier.transactions, "byte");
+}
 
 void mbarrier_init(Warp& warp, const Instruction& instruction, int lane, MbarrierPlace place,
                    std::uint32_t count) {

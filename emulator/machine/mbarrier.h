@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "emulator/machine/mbarrier_state.h"
 #include "emulator/machine/warp_state.h"

@@ -1,6 +1,5 @@
 #include "emulator/machine/order.h"
 
-#include <algorithm>
 #include <bit>
 
 namespace sparsekiln::emulator {
@@ -8,11 +7,6 @@ namespace {
 
 std::uint64_t key_of(std::uint32_t block, std::uint32_t warp, std::uint32_t lane) {
   return std::uint64_t{block} << 16 | warp << 8 | lane;
-}
-
-template <class Use>
-void each_bit(std::uint32_t bits, Use use) {
-  for (; bits != 0; bits &= bits - 1) use(std::countr_zero(bits));
 }
 
 }  // namespace
@@ -93,7 +87,6 @@ bool ThreadOrder::empty() const {
 void BlockOrder::start(std::uint32_t block, std::uint32_t warps) {
   block_ = block;
   epoch_ = 0;
-  fences_seen_ = false;
   common_ = {};
   warps_.resize(warps);
   for (std::uint32_t i = 0; i < warps; ++i) {
@@ -200,7 +193,6 @@ Known BlockOrder::released_by(const WarpOrder& warp, int lane, std::uint32_t tim
 }
 
 Known BlockOrder::release(std::uint32_t index, Mask lanes, std::uint32_t& time) {
-  fences_seen_ = true;
   const WarpOrder& warp = warps_[index];
   auto own = std::make_shared<Knowledge>();
   add_numbers(warp, *own);
@@ -227,12 +219,10 @@ Known BlockOrder::fenced(std::uint32_t index, Mask lanes) const {
 
 void BlockOrder::acquire(std::uint32_t index, Mask lanes, const Known& known) {
   if (known.empty()) return;
-  fences_seen_ = true;
   each_bit(lanes, [&](int lane) { thread(index, lane).known.join(known); });
 }
 
 void BlockOrder::fence_proxy(std::uint32_t index, Mask lanes, std::uint32_t& time) {
-  fences_seen_ = true;
   const KnowledgePtr common = common_.known.plain;
   auto numbers = std::make_shared<Knowledge>();
   add_numbers(warps_[index], *numbers);
@@ -318,7 +308,6 @@ void BlockOrder::synchronize_lanes(std::uint32_t index, Mask members, bool all, 
 }
 
 void BlockOrder::fence(std::uint32_t index, Mask lanes, bool device, std::uint32_t& time) {
-  fences_seen_ = true;
   each_bit(lanes, [&](int lane) {
     ThreadOrder& own = thread(index, lane);
     for (int reach = 0; reach < (device ? 2 : 1); ++reach) {
@@ -348,7 +337,6 @@ void BlockOrder::write(std::uint32_t index, int lane, SyncPlaces& places, std::u
                        bool modifies, bool releases, bool device, std::uint32_t& time) {
   Known published[2];
   if (releases) {
-    fences_seen_ = true;
     published[0] = released_by(warps_[index], lane, time);
     if (device) published[1] = published[0];
     ++time;

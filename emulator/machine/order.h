@@ -122,9 +122,6 @@ class BlockOrder {
             .context = &warps_[warp],
             .slow = ordered_by_knowledge};
   }
-  /// Whether threads may know more than the numbers of a Viewer say; only then strong accesses need to be
-  /// told.
-  [[nodiscard]] bool fences_seen() const { return fences_seen_; }
 
   /// A barrier of the whole block: all times become equal.
   void synchronize_block(std::uint32_t* const* times);
@@ -204,7 +201,6 @@ class BlockOrder {
 
   std::uint32_t block_ = 0;
   std::uint32_t epoch_ = 0;
-  bool fences_seen_ = false;
   std::vector<WarpOrder> warps_;
   ThreadOrder common_;  ///< what all threads of the block have known since a barrier of the whole block
 };

@@ -37,7 +37,13 @@ struct WarpCopies {
     committed.fill(0);
   }
   /// Forgets what is done, as far as that is cheap.
-  void tidy();
+  void tidy() {
+    while (first < pending.size() && pending[first].lanes == 0) ++first;
+    constexpr std::size_t kMostDone = 64;
+    if (first < kMostDone && first < pending.size()) return;
+    pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(first));
+    first = 0;
+  }
 };
 
 }  // namespace sparsekiln::emulator

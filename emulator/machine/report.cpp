@@ -1,6 +1,7 @@
 #include "emulator/machine/report.h"
 
 #include <cstdio>
+#include <iterator>
 
 namespace sparsekiln::emulator {
 namespace {
@@ -12,37 +13,24 @@ std::string place(const std::uint32_t (&at)[3]) {
 }  // namespace
 
 const char* name(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::out_of_bounds:
-      return "out of bounds";
-    case FaultKind::misaligned:
-      return "misaligned";
-    case FaultKind::unwritten_read:
-      return "read of unwritten memory";
-    case FaultKind::race:
-      return "race";
-    case FaultKind::barrier_not_reached:
-      return "barrier not reached";
-    case FaultKind::copy_not_awaited:
-      return "asynchronous copy not awaited";
-    case FaultKind::copy_overwritten:
-      return "asynchronous copy overwritten";
-    case FaultKind::launch_not_awaited:
-      return "earlier launch not awaited";
-    case FaultKind::registers_not_awaited:
-      return "registers of a wgmma not awaited";
-    case FaultKind::registers_not_fenced:
-      return "registers of a wgmma not fenced";
-    case FaultKind::deadlock:
-      return "deadlock";
-    case FaultKind::divergence_not_supported:
-      return "divergence not supported";
-    case FaultKind::trap:
-      return "trap";
-    case FaultKind::invalid_operation:
-      return "invalid operation";
-  }
-  return "fault";
+  static constexpr const char* kNames[] = {
+      "out of bounds",
+      "misaligned",
+      "read of unwritten memory",
+      "race",
+      "barrier not reached",
+      "asynchronous copy not awaited",
+      "asynchronous copy overwritten",
+      "earlier launch not awaited",
+      "registers of a wgmma not awaited",
+      "registers of a wgmma not fenced",
+      "deadlock",
+      "divergence not supported",
+      "trap",
+      "invalid operation",
+  };
+  static_assert(std::size(kNames) == static_cast<std::size_t>(FaultKind::invalid_operation) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string describe_code(const Program& program, std::uint32_t pc) {

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "emulator/machine/block.h"
 #include "emulator/machine/warp.h"

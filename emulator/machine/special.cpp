@@ -37,7 +37,6 @@ struct Place {
     if (name == "%laneid") return lane;
     if (name == "%warpid") return warp.index;
     if (name == "%nwarpid") return grid.warps;
-    if (name == "%warpsize") return kLanes;
     if (name == "%smid") return block.index % grid.request.multiprocessors;
     if (name == "%nsmid") return grid.request.multiprocessors;
     if (name == "%cluster_ctarank") return block.rank;

@@ -1,7 +1,6 @@
 #include "emulator/machine/tensor_map.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <iterator>
 
@@ -57,43 +56,8 @@ bool is_map(const Stored& map) {
 
 /// The bit of a field in Stored::given.
 std::uint32_t bit_of(TensorField field, std::uint32_t dimension) {
-  switch (field) {
-    case TensorField::box_dim:
-      return 1u << (8 + dimension);
-    case TensorField::global_dim:
-      return 1u << (13 + dimension);
-    case TensorField::global_stride:
-      return 1u << (18 + dimension);
-    case TensorField::element_stride:
-      return 1u << (23 + dimension);
-    case TensorField::elemtype:
-    case TensorField::interleave_layout:
-    case TensorField::swizzle_mode:
-    case TensorField::fill_mode:
-      return 1u << (static_cast<std::uint32_t>(field) - static_cast<std::uint32_t>(TensorField::elemtype) +
-                    2);
-    default:
-      return 1u << static_cast<std::uint32_t>(field);
-  }
+  return 1u << (kTensorFields[static_cast<std::size_t>(field)].first_bit + dimension);
 }
-
-struct FieldName {
-  TensorField field;
-  const char* name;
-  bool by_dimension;
-};
-constexpr FieldName kFields[] = {
-    {TensorField::global_address, "global_address", false},
-    {TensorField::rank, "rank", false},
-    {TensorField::box_dim, "box_dim", true},
-    {TensorField::global_dim, "global_dim", true},
-    {TensorField::global_stride, "global_stride", true},
-    {TensorField::element_stride, "element_stride", true},
-    {TensorField::elemtype, "elemtype", false},
-    {TensorField::interleave_layout, "interleave_layout", false},
-    {TensorField::swizzle_mode, "swizzle_mode", false},
-    {TensorField::fill_mode, "fill_mode", false},
-};
 
 std::uint32_t dimensions_of(TensorField field, std::uint32_t rank) {
   return field == TensorField::global_stride ? rank - 1 : rank;
@@ -101,11 +65,11 @@ std::uint32_t dimensions_of(TensorField field, std::uint32_t rank) {
 
 /// A field that a map of this rank needs and that has never been given; empty: none.
 std::string missing_field(const Stored& map) {
-  for (const FieldName& field : kFields) {
-    const std::uint32_t many = field.by_dimension ? dimensions_of(field.field, map.rank) : 1;
+  for (const TensorFieldRow& row : kTensorFields) {
+    const std::uint32_t many = row.dimensions != 0 ? dimensions_of(row.field, map.rank) : 1;
     for (std::uint32_t d = 0; d < many; ++d)
-      if ((map.given & bit_of(field.field, d)) == 0)
-        return std::string(field.name) + (field.by_dimension ? " " + std::to_string(d) : "");
+      if ((map.given & bit_of(row.field, d)) == 0)
+        return std::string(row.name) + (row.dimensions != 0 ? " " + std::to_string(d) : "");
   }
   return {};
 }
@@ -292,7 +256,7 @@ std::string replace_field(std::span<std::byte, kTensorMapBytes> map, TensorField
     stored.magic = Stored::kMagic;
     stored.version = Stored::kVersion;
     // Triton gives no value to fields of an enumeration that are to be zero, and relies on it.
-    for (const FieldName& one : kFields)
+    for (const TensorFieldRow& one : kTensorFields)
       if (one.field >= TensorField::elemtype) stored.given |= bit_of(one.field, 0);
   } else {
     std::memcpy(&stored, map.data(), sizeof stored);
@@ -345,13 +309,8 @@ std::uint64_t fill_bits(const TensorMap& map) {
 }
 
 std::uint32_t on_load(TensorElement element, std::uint32_t bits) {
-  switch (element) {
-    case TensorElement::tf32:
-    case TensorElement::tf32_ftz:
-      return number::narrow_tf32<number::Rounding::nearest_even>(number::float_of(bits));
-    default:
-      return bits;
-  }
+  return converts(element) ? number::narrow_tf32<number::Rounding::nearest_even>(number::float_of(bits))
+                           : bits;
 }
 
 bool converts(TensorElement element) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// Tensor maps of tiled mode (PTX ISA 5.5): what they describe, the bytes that hold one, and which bytes of
@@ -100,6 +101,24 @@ enum class TensorField : std::uint8_t {
   interleave_layout,
   swizzle_mode,
   fill_mode,
+};
+struct TensorFieldRow {
+  std::string_view name;
+  TensorField field;
+  std::uint32_t first_bit;   ///< of those that say which fields were given a value, one for each dimension
+  std::uint32_t dimensions;  ///< at most; 0: the field is none of a dimension's
+};
+inline constexpr TensorFieldRow kTensorFields[] = {
+    {"global_address", TensorField::global_address, 0, 0},
+    {"rank", TensorField::rank, 1, 0},
+    {"box_dim", TensorField::box_dim, 8, 5},
+    {"global_dim", TensorField::global_dim, 13, 5},
+    {"global_stride", TensorField::global_stride, 18, 4},
+    {"element_stride", TensorField::element_stride, 23, 5},
+    {"elemtype", TensorField::elemtype, 2, 0},
+    {"interleave_layout", TensorField::interleave_layout, 3, 0},
+    {"swizzle_mode", TensorField::swizzle_mode, 4, 0},
+    {"fill_mode", TensorField::fill_mode, 5, 0},
 };
 /// Gives one field a value as the instruction has it: the rank less one, the stride in bytes. 128 bytes of
 /// zeros are a map whose enumerations are zero, without any other field. Returns why it cannot be done;

@@ -1,51 +1,14 @@
 #include "emulator/program/assembly.h"
 
 #include <algorithm>
-#include <array>
 
 namespace sparsekiln::emulator {
 namespace {
 
-constexpr std::array kSpecialRegisters = std::to_array<std::string_view>({"%tid.x",
-                                                                          "%tid.y",
-                                                                          "%tid.z",
-                                                                          "%ntid.x",
-                                                                          "%ntid.y",
-                                                                          "%ntid.z",
-                                                                          "%ctaid.x",
-                                                                          "%ctaid.y",
-                                                                          "%ctaid.z",
-                                                                          "%nctaid.x",
-                                                                          "%nctaid.y",
-                                                                          "%nctaid.z",
-                                                                          "%laneid",
-                                                                          "%warpid",
-                                                                          "%nwarpid",
-                                                                          "%smid",
-                                                                          "%nsmid",
-                                                                          "%lanemask_eq",
-                                                                          "%lanemask_le",
-                                                                          "%lanemask_lt",
-                                                                          "%lanemask_ge",
-                                                                          "%lanemask_gt",
-                                                                          "%dynamic_smem_size",
-                                                                          "%total_smem_size",
-                                                                          "%aggr_smem_size",
-                                                                          "%warpsize",
-                                                                          "%clusterid.x",
-                                                                          "%clusterid.y",
-                                                                          "%clusterid.z",
-                                                                          "%nclusterid.x",
-                                                                          "%nclusterid.y",
-                                                                          "%nclusterid.z",
-                                                                          "%cluster_ctaid.x",
-                                                                          "%cluster_ctaid.y",
-                                                                          "%cluster_ctaid.z",
-                                                                          "%cluster_nctaid.x",
-                                                                          "%cluster_nctaid.y",
-                                                                          "%cluster_nctaid.z",
-                                                                          "%cluster_ctarank",
-                                                                          "%cluster_nctarank"});
+/// Names that the parser knows.
+constexpr std::string_view kNotImplemented[] = {
+    "%clock",          "%clock64",        "%clock_hi", "%current_graph_exec", "%globaltimer",
+    "%globaltimer_hi", "%globaltimer_lo", "%gridid",   "%is_explicit_cluster"};
 
 }  // namespace
 
@@ -66,8 +29,9 @@ int row_bytes(int bits) {
 }
 
 int special_register_bits(std::string_view name) {
-  return std::find(kSpecialRegisters.begin(), kSpecialRegisters.end(), name) == kSpecialRegisters.end() ? 0
-                                                                                                        : 32;
+  return std::find(std::begin(kNotImplemented), std::end(kNotImplemented), name) == std::end(kNotImplemented)
+             ? 32
+             : 0;
 }
 
 Assembly::Assembly(const ptx::Module& module, const ptx::Function& function, Layout layout)

@@ -7,10 +7,9 @@
 #include "emulator/machine/warp.h"
 #include "emulator/program/assembly.h"
 #include "emulator/program/async_registers.h"
+#include "emulator/program/decoder.h"
 #include "emulator/program/flow.h"
-#include "emulator/program/layout.h"
 #include "emulator/program/rows.h"
-#include "emulator/program/statement_decoder.h"
 
 namespace sparsekiln::emulator {
 namespace {
@@ -37,7 +36,7 @@ bool ends_all_lanes(const ptx::Statement& statement) {
 }
 
 /// The statement that a branch names.
-std::uint32_t target_of(const StatementDecoder& decoder, const ptx::Function& function) {
+std::uint32_t target_of(const Decoder& decoder, const ptx::Function& function) {
   decoder.expect_operands(1, 1);
   const ptx::Operand& label = decoder.operand(0);
   if (label.kind != ptx::Operand::Kind::label || label.index >= function.statements.size())
@@ -62,7 +61,7 @@ class Translation {
 
  private:
   void translate(const ptx::Statement& statement) {
-    StatementDecoder decoder(assembly_, statement);
+    Decoder decoder(assembly_, statement);
     if (statement.opcode == "bra") {
       add_branch(decoder);
     } else if (statement.opcode == "ret" || statement.opcode == "exit") {
@@ -82,7 +81,7 @@ class Translation {
     }
   }
 
-  void add_branch(StatementDecoder& decoder) {
+  void add_branch(Decoder& decoder) {
     const bool uniform = decoder.take("uni");
     const std::uint32_t target = target_of(decoder, assembly_.function());
     // A branch to where lanes end is an end: lanes that leave early delay no others at the point where all
@@ -97,7 +96,7 @@ class Translation {
     assembly_.drafts.back().target = target;
   }
 
-  void add_flow(StatementDecoder& decoder, Kind kind, Handler handler, Flow flow) {
+  void add_flow(Decoder& decoder, Kind kind, Handler handler, Flow flow) {
     if (decoder.more_modifiers()) decoder.refuse("has a modifier that is not implemented");
     decoder.instruction().kind = kind;
     decoder.instruction().run = handler;

@@ -7,84 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "emulator/program/assembly.h"
+#include "emulator/program/draft.h"
 #include "emulator/program/program.h"
 #include "emulator/ptx/module.h"
 
 namespace sparsekiln::emulator {
 
-/// One statement on its way to an Instruction: a family reads its modifiers and operands through this, and
-/// what it leaves unread is refused by `decode`.
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-
-  [[nodiscard]] virtual const ptx::Statement& statement() const = 0;
-  [[nodiscard]] virtual int compute_capability() const = 0;
-  /// Refuses unless the target is sm_90a, which alone has the instruction.
-  virtual void need_sm_90a() const = 0;
-  /// Names the whole instruction and the line, and says why.
-  [[noreturn]] void refuse(const std::string& why) const { throw refusal(why); }
-  [[nodiscard]] virtual ptx::Error refusal(const std::string& why) const = 0;
-
-  // ---- modifiers, in any order that ptxas takes ----
-  /// Whether `name` is one of the modifiers that are left; then it is read. Types, state spaces and layouts
-  /// are read from the left.
-  virtual bool take(std::string_view name) = 0;
-  /// The first modifier left that is one of these, else refuses. Empty where `names` holds "" and none fits.
-  virtual std::string_view take_one(std::initializer_list<std::string_view> names) = 0;
-  /// The first type left, else refuses.
-  virtual ptx::Type take_type() = 0;
-  [[nodiscard]] virtual bool more_modifiers() const = 0;
-
-  // ---- operands ----
-  [[nodiscard]] virtual std::size_t operands() const = 0;
-  /// Refuses unless there are `least` to `most`.
-  virtual void expect_operands(std::size_t least, std::size_t most) const = 0;
-  [[nodiscard]] virtual const ptx::Operand& operand(std::size_t index) const = 0;
-  /// Bits of the register that an operand is (1 for a predicate); 0: an immediate or an address.
-  [[nodiscard]] virtual int register_bits(const ptx::Operand& operand) const = 0;
-
-  /// Adds an operand that is written. Refuses one whose register is not `bits` wide; `_` gets a row of its
-  /// own. All writes come before all reads.
-  virtual void write(const ptx::Operand& operand, int bits) = 0;
-  /// Adds an operand that is read: a register of `bits`, a special register, an immediate or a variable's
-  /// address in the form that `type` gives it (a constant becomes a row). A predicate is type pred. `negated`
-  /// operands are allowed for pred only, and become a row of their own before this instruction.
-  virtual void read(const ptx::Operand& operand, ptx::Type type) = 0;
-  /// Adds the base of an address as a row of 64 bits (32-bit registers are widened with zeros) and sets
-  /// `instruction().immediate` to the offset. A base that is a variable or a number becomes a constant row.
-  virtual void read_address(const ptx::Operand& operand) = 0;
-  /// `[map, {c0, c1}]`: the address of a tensor map, as read_address does, then its coordinates as rows of 32
-  /// bits. Refuses any other number of them than `dimensions`.
-  virtual void read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) = 0;
-  /// Bytes into the parameters that an operand of ld.param names; refuses one whose `bytes` reach beyond the
-  /// parameter.
-  [[nodiscard]] virtual std::uint64_t parameter_offset(const ptx::Operand& operand,
-                                                       std::uint64_t bytes) const = 0;
-  /// Says that an operand changes nothing here: a hint.
-  virtual void ignore(const ptx::Operand& operand) const = 0;
-  /// Whether an address is a register plus a constant.
-  [[nodiscard]] static bool base_is_register(const ptx::Operand& operand) {
-    return operand.kind == ptx::Operand::Kind::address &&
-           operand.elements.front().kind == ptx::Operand::Kind::reg;
-  }
-  /// An integer constant, else refuses.
-  [[nodiscard]] virtual std::int64_t constant(const ptx::Operand& operand) const = 0;
-
-  // ---- the instruction made ----
-  /// Its handler, kind, immediate, detail and traits are the family's to set; operands and guard are done.
-  virtual Instruction& instruction() = 0;
-  /// Keeps data with the program for Instruction::table.
-  virtual const std::uint64_t* keep(std::vector<std::uint64_t> data) = 0;
-  /// Says how many bytes a lane's access has, for Program::narrowest_access.
-  virtual void accesses(int bytes) = 0;
-  /// Marks a read operand whose old value matters though it is written as well, or a write that may leave
-  /// lanes out: nothing else is needed for guarded instructions.
-  virtual void partial_write() = 0;
-  /// Says that the instruction, a wgmma, may access this register after it was issued.
-  virtual void access_later(const ptx::Operand& operand) = 0;
-};
-
+class Decoder;
 /// What reads one opcode: fills in decoder.instruction().
 using Family = void (*)(Decoder& decoder);
 /// The same name may stand for several types: `add.s32`, `add.f32`, `add.f16`. The last modifier that is a
@@ -95,6 +25,122 @@ enum class Domain : std::uint8_t {
   floating,  ///< f32, f64
   half,      ///< f16, bf16 and their pairs
 };
+
+/// One statement on its way to an Instruction: a family reads its modifiers and operands through this, and
+/// what it leaves unread is refused. What it made is added to an Assembly.
+class Decoder {
+ public:
+  Decoder(Assembly& assembly, const ptx::Statement& statement);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  /// Runs `family`, refuses what it left unread, and appends the instruction, after those that it needs.
+  void run(Family family);
+  /// The domain of the last modifier that is a type; any: there is none, or it is of no domain.
+  [[nodiscard]] Domain domain() const;
+
+  [[nodiscard]] int compute_capability() const { return assembly_.module().compute_capability; }
+  /// Refuses targets of a lower compute capability.
+  void need(int compute_capability) const;
+  /// Refuses unless the target is sm_90a, which alone has the instruction.
+  void need_sm_90a() const;
+  /// Names the whole instruction and the line, and says why.
+  [[noreturn]] void refuse(const std::string& why) const;
+  [[noreturn]] void refuse_type(ptx::Type type) const;
+
+  // ---- modifiers, in any order that ptxas takes ----
+  /// Whether `name` is one of the modifiers that are left; then it is read. Types, state spaces and layouts
+  /// are read from the left.
+  bool take(std::string_view name);
+  /// The first modifier left that is one of these, else refuses. Empty where `names` holds "" and none fits.
+  std::string_view take_one(std::initializer_list<std::string_view> names);
+  /// Each of these, else refuses.
+  void take_all(std::initializer_list<std::string_view> names);
+  /// The first type left, else refuses.
+  ptx::Type take_type();
+  [[nodiscard]] bool more_modifiers() const { return next_modifier() < statement_.modifiers.size(); }
+
+  // ---- operands ----
+  [[nodiscard]] std::size_t operands() const { return statement_.operands.size(); }
+  /// Refuses unless there are `least` to `most`.
+  void expect_operands(std::size_t least, std::size_t most) const;
+  [[nodiscard]] const ptx::Operand& operand(std::size_t index) const;
+  /// Bits of the register that an operand is (1 for a predicate); 0: an immediate or an address.
+  [[nodiscard]] int register_bits(const ptx::Operand& operand) const;
+
+  /// Adds an operand that is written. Refuses one whose register is not `bits` wide; `_` gets a row of its
+  /// own. All writes come before all reads.
+  void write(const ptx::Operand& operand, int bits);
+  /// Adds an operand that is read: a register of `bits`, a special register, an immediate or a variable's
+  /// address in the form that `type` gives it (a constant becomes a row). A predicate is type pred. `negated`
+  /// operands are allowed for pred only, and become a row of their own before this instruction.
+  void read(const ptx::Operand& operand, ptx::Type type);
+  /// All operands: one that is written, and those that are read.
+  void take_operands(int written_bits, std::initializer_list<ptx::Type> read_types);
+  /// Adds the base of an address as a row of 64 bits (32-bit registers are widened with zeros) and sets
+  /// `instruction().immediate` to the offset. A base that is a variable or a number becomes a constant row.
+  void read_address(const ptx::Operand& operand);
+  /// `[map, {c0, c1}]`: the address of a tensor map, as read_address does, then its coordinates as rows of 32
+  /// bits. Refuses any other number of them than `dimensions`.
+  void read_tensor_address(const ptx::Operand& operand, std::size_t dimensions);
+  /// Bytes into the parameters that an operand of ld.param names; refuses one whose `bytes` reach beyond the
+  /// parameter.
+  [[nodiscard]] std::uint64_t parameter_offset(const ptx::Operand& operand, std::uint64_t bytes) const;
+  /// Says that an operand changes nothing here: a hint.
+  void ignore(const ptx::Operand& operand) const { mark(operand); }
+  /// Whether an address is a register plus a constant.
+  [[nodiscard]] static bool base_is_register(const ptx::Operand& operand) {
+    return operand.kind == ptx::Operand::Kind::address &&
+           operand.elements.front().kind == ptx::Operand::Kind::reg;
+  }
+  /// An integer constant, else refuses.
+  [[nodiscard]] std::int64_t constant(const ptx::Operand& operand) const;
+  /// The one operand of an instruction that waits until so many groups are pending.
+  [[nodiscard]] std::int64_t take_pending_groups() const;
+
+  // ---- the instruction made ----
+  /// Its handler, kind, immediate, detail and traits are the family's to set; operands and guard are done.
+  Instruction& instruction() { return draft_.instruction; }
+  void finish(Kind kind, Handler handler) {
+    draft_.instruction.kind = kind;
+    draft_.instruction.run = handler;
+  }
+  void finish(Kind kind, Handler handler, std::uint64_t detail) {
+    finish(kind, handler);
+    draft_.instruction.detail = detail;
+  }
+  /// Keeps data with the program for Instruction::table.
+  const std::uint64_t* keep(std::vector<std::uint64_t> data);
+  /// Says how many bytes a lane's access has, for Program::narrowest_access.
+  void accesses(int bytes);
+  /// Says that the instruction, a wgmma, may access this register after it was issued.
+  void access_later(const ptx::Operand& operand);
+
+ private:
+  [[nodiscard]] const ptx::Register& register_of(const ptx::Operand& operand) const;
+  [[nodiscard]] int row_bytes_or_refuse(int bits, const ptx::Operand& operand) const;
+  [[nodiscard]] std::uint64_t address_of_variable(const ptx::Operand& operand) const;
+  /// The same where a parameter's own address, in the space of parameters, is allowed as well.
+  [[nodiscard]] std::uint64_t address_of_named(const ptx::Operand& operand) const;
+  [[nodiscard]] std::uint64_t immediate_bits(const ptx::Operand& operand, ptx::Type type) const;
+  [[nodiscard]] std::uint32_t row_to_read(const ptx::Operand& operand, ptx::Type type);
+  /// The first modifier that has not been taken; as many as there are: none.
+  [[nodiscard]] std::size_t next_modifier() const;
+  /// Whether a modifier is what can be taken now, before others that stand to its left.
+  [[nodiscard]] bool can_take(std::size_t modifier) const;
+  /// An instruction before this one that fills a temporary row from `from`.
+  std::uint32_t add_before(Handler handler, int bytes, std::uint32_t from);
+  void read_base(const ptx::Operand& operand);
+  [[nodiscard]] bool was_used(const ptx::Operand& operand) const;
+  void mark(const ptx::Operand& operand) const { used_.push_back(&operand); }
+
+  Assembly& assembly_;
+  const ptx::Statement& statement_;
+  std::vector<bool> taken_;  ///< by modifier
+  mutable std::vector<const ptx::Operand*> used_;
+  Draft draft_;
+};
+
 struct Opcode {
   std::string_view name;  ///< "add"
   Domain domain;
@@ -117,6 +163,8 @@ barrier_opcodes();  // isa/barrier.cpp: bar, barrier, bar.warp, fence, membar
 warp_opcodes();  // isa/warp_wide.cpp: shfl, vote, match, redux, activemask, elect
 [[nodiscard]] std::vector<Opcode> async_copy_opcodes();  // isa/async_copy.cpp: cp.async
 [[nodiscard]] std::vector<Opcode> mbarrier_opcodes();    // isa/mbarrier.cpp
+/// cp.async.bulk… and cp.reduce.async.bulk…, after their `.bulk` (isa/bulk_copy.cpp).
+void decode_bulk(Decoder& decoder, bool reduces);
 /// cp.async.mbarrier.arrive, after its `.mbarrier` (isa/mbarrier.cpp).
 void decode_copies_arrival(Decoder& decoder);
 [[nodiscard]] std::vector<Opcode> cluster_opcodes();     // isa/cluster.cpp: mapa, getctarank

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,8 +27,7 @@ struct Draft {
   Instruction instruction;  ///< guard: a VirtualRow, or kNoGuard
   std::vector<std::uint32_t> written;
   std::vector<std::uint32_t> read;
-  bool partial = false;  ///< what is written keeps some of its old value
-  bool async = false;    ///< accesses its registers after it was issued, too
+  bool async = false;  ///< accesses its registers after it was issued, too
   Flow flow = Flow::next;
   std::uint32_t target = 0;  ///< of a branch: index of a draft
 

@@ -1,9 +1,7 @@
 #include "emulator/program/flow.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <span>
 #include <utility>
 
 namespace sparsekiln::emulator {

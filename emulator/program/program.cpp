@@ -95,49 +95,13 @@ class Printer {
 }  // namespace
 
 const char* name(Kind kind) {
-  switch (kind) {
-    case Kind::integer:
-      return "integer";
-    case Kind::floating:
-      return "floating";
-    case Kind::conversion:
-      return "conversion";
-    case Kind::move:
-      return "move";
-    case Kind::predicate:
-      return "predicate";
-    case Kind::branch:
-      return "branch";
-    case Kind::memory_global:
-      return "memory_global";
-    case Kind::memory_shared:
-      return "memory_shared";
-    case Kind::memory_constant:
-      return "memory_constant";
-    case Kind::memory_local:
-      return "memory_local";
-    case Kind::memory_param:
-      return "memory_param";
-    case Kind::memory_generic:
-      return "memory_generic";
-    case Kind::atomic:
-      return "atomic";
-    case Kind::barrier:
-      return "barrier";
-    case Kind::fence:
-      return "fence";
-    case Kind::warp:
-      return "warp";
-    case Kind::copy:
-      return "copy";
-    case Kind::matrix_load:
-      return "matrix_load";
-    case Kind::tensor:
-      return "tensor";
-    case Kind::other:
-      return "other";
-  }
-  return "other";
+  static constexpr const char* kNames[] = {
+      "integer",       "floating",      "conversion",      "move",         "predicate",    "branch",
+      "memory_global", "memory_shared", "memory_constant", "memory_local", "memory_param", "memory_generic",
+      "atomic",        "barrier",       "fence",           "warp",         "copy",         "matrix_load",
+      "tensor",        "other"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(Kind::other) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string text_of(const ptx::Function& function, const ptx::Statement& statement) {

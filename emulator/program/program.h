@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,6 +14,11 @@ struct Instruction;
 
 /// One bit a lane.
 using Mask = std::uint32_t;
+/// Calls `use` with the number of each bit that is set, in ascending order: lanes of a mask, or warps.
+template <class Use>
+inline void each_bit(std::uint32_t bits, Use use) {
+  for (; bits != 0; bits &= bits - 1) use(std::countr_zero(bits));
+}
 inline constexpr Mask kAllLanes = 0xffffffffu;
 inline constexpr int kLanes = 32;
 
@@ -43,7 +49,6 @@ enum class Kind : std::uint8_t {
   tensor,
   other,
 };
-inline constexpr int kKinds = static_cast<int>(Kind::other) + 1;
 [[nodiscard]] const char* name(Kind kind);
 
 /// Flags of an instruction, for code that examines a program as a whole.

@@ -50,9 +50,6 @@ struct Stretch {
   [[nodiscard]] bool used() const { return first <= last; }
 };
 
-/// Whether nothing of what the rows held before is left.
-bool kills(const Draft& draft) { return !draft.guarded() && !draft.partial; }
-
 template <class Use>
 void each_read(const Draft& draft, Use use) {
   for (const std::uint32_t row : draft.read) use(row);
@@ -77,7 +74,7 @@ Crossing crossing_rows(std::span<const Draft> drafts, std::span<const BasicBlock
         crossing.number[row] = static_cast<std::uint32_t>(crossing.rows.size());
         crossing.rows.push_back(row);
       });
-      if (kills(drafts[i]))
+      if (!drafts[i].guarded())
         for (const std::uint32_t row : drafts[i].written) written_in[row] = b;
     }
   }
@@ -105,7 +102,7 @@ Liveness live_rows(std::span<const Draft> drafts, std::span<const BasicBlock> bl
         const std::uint32_t n = crossing.number[row];
         if (n != kNoRow && !killed[b].has(n)) live.in[b].insert(n);
       });
-      if (!kills(drafts[i])) continue;
+      if (drafts[i].guarded()) continue;
       for (const std::uint32_t row : drafts[i].written)
         if (crossing.number[row] != kNoRow) killed[b].insert(crossing.number[row]);
     }

@@ -54,6 +54,8 @@ enum class Type : std::uint8_t {
 [[nodiscard]] std::optional<Type> parse_type(std::string_view name);
 [[nodiscard]] std::string_view name(Type type);
 [[nodiscard]] int bits(Type type);  ///< 1 for pred
+/// b8 to b64, which say nothing of what the bits are.
+[[nodiscard]] Type untyped(int bits);
 [[nodiscard]] bool is_signed(Type type);
 [[nodiscard]] bool is_float(Type type);
 

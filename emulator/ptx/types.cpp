@@ -65,4 +65,10 @@ int bits(Type type) { return row(type).bits; }
 bool is_signed(Type type) { return row(type).family == Family::integer_signed; }
 bool is_float(Type type) { return row(type).family == Family::real; }
 
+Type untyped(int bits) {
+  if (bits == 8) return Type::b8;
+  if (bits == 16) return Type::b16;
+  return bits == 32 ? Type::b32 : Type::b64;
+}
+
 }  // namespace sparsekiln::ptx

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 

@@ -193,7 +193,7 @@ typedef struct sk_options {
   int attached, tiered;
   const char* cache_dir;    /* "": the usual one */
   const char* const* packs; /* ends with null; null: none */
-  const char* require;      /* "anything", "prebuilt" */
+  const char* require;      /* "anything", "built", "prebuilt" */
   /* Fields of what is computed, which override the members of the same names. Every field can be given here;
    * fields that are added in later versions will have no member. */
   const sk_field* fields;

@@ -13,16 +13,17 @@
 
 namespace sparsekiln {
 
-/// What may be done to get a Binary. With `prebuilt` nothing is ever compiled: the Binary is chosen among
-/// those that the packs hold, and the store is not read.
-enum class Require : std::uint8_t { anything, prebuilt };
+/// What may be done to get a Binary. With `built` and `prebuilt` nothing is ever compiled: with `built` the
+/// Binary of the config that is asked for comes from the packs or the store, with `prebuilt` one is chosen
+/// among those that the packs hold, and the store is not read.
+enum class Require : std::uint8_t { anything, built, prebuilt };
 [[nodiscard]] std::string_view name(Require require);
 [[nodiscard]] Require parse_require(std::string_view text);
 
 /// Where the config comes from. `recorded`: what tuning has found for this problem, target and device, here
 /// or elsewhere, else the default plan. `now`: the same, except that a problem without a record of this
 /// device is tuned first, which takes a while (Options::tuning_seconds) and needs the device. It changes
-/// nothing for what is pinned, attached or tiered; not together with Require::prebuilt. Candidates are
+/// nothing for what is pinned, attached or tiered; only together with Require::anything. Candidates are
 /// compiled in processes forked from this one.
 enum class Tuning : std::uint8_t { recorded, now };
 [[nodiscard]] std::string_view name(Tuning tuning);
@@ -117,8 +118,8 @@ struct Options {
   std::vector<std::filesystem::path> packs;
   /// With Require::prebuilt the config is the default plan's where a pack holds it, else the nearest to it
   /// that a pack holds for this problem and target (one that `config` pins is never replaced). Where there is
-  /// none: an Error (`cache`) that says what is missing and the command that makes it. Not together with
-  /// Specialization::tiered.
+  /// none: an Error (`cache`) that says what is missing and the command that makes it. With Require::built an
+  /// Error (`cache`) where neither packs nor the store have it. Neither goes with Specialization::tiered.
   Require require = Require::anything;
 
   friend bool operator==(const Options&, const Options&) = default;

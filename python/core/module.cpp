@@ -4,17 +4,12 @@
 #include <nanobind/nanobind.h>
 #include <sparsekiln/c.h>
 
-#include "python/core/command.h"
-#include "python/core/compile.h"
-#include "python/core/edge_situations.h"
+#include "python/core/bindings.h"
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
 #include "python/core/interface.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
-#ifdef SPARSEKILN_XLA
-#include "python/core/xla.h"
-#endif
 
 namespace {
 

@@ -1,9 +1,7 @@
 #include "python/core/tensors.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 
 #include <nanobind/stl/string.h>

@@ -4,7 +4,7 @@
 /// may come from JAX's compilation cache and have been compiled in another process, so a key must mean the
 /// same in all of them: an address or a counter would not. The key finds the handle that this process made.
 
-#include "python/core/xla.h"
+#include "python/core/bindings.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <shared_mutex>
 #include <stdexcept>
 #include <string>

@@ -7,7 +7,12 @@ from sparsekiln import _core
 
 
 def main() -> int:
-    return _core.run_command_line([b"sparsekiln", *map(os.fsencode, sys.argv[1:])])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["precompile"] and any(word.partition("=")[0] == "--from-model" for word in arguments):
+        from sparsekiln.torch import precompile_command
+
+        return precompile_command.main(arguments[1:])
+    return _core.run_command_line([b"sparsekiln", *map(os.fsencode, arguments)])
 
 
 if __name__ == "__main__":

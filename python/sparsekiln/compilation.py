@@ -12,7 +12,7 @@ from sparsekiln import _core
 from sparsekiln._arguments import flag, integer, path, paths, real, shown, text
 from sparsekiln._core import Kernel
 from sparsekiln._dtypes import NAMES
-from sparsekiln._progress import bar
+from sparsekiln._progress import tuning_bar
 from sparsekiln.layout import Layout, block_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def compile(
     strict_absent: a non-finite x reaches no row whose blocks do not meet it.
     config: pins the configuration of a fixed batch instead of choosing one; Kernel.config has it after "batch: ".
     cache_dir: instead of the user's cache. If it cannot be used, a RuntimeWarning says why, once.
-    packs: files of `sparsekiln precompile`, one or several, looked into before the cache; require="prebuilt" takes nothing else.
+    packs: files of `sparsekiln precompile`, one or several, looked into before the cache; require="prebuilt" takes nothing else, and
+        require="built" what packs or the cache have: neither compiles.
     fields: what decides the computation beside these, where the library is newer than this package.
 
     Raises InvalidArgument (a ValueError), or Error.
@@ -121,7 +122,7 @@ def compile(
         "tiered": flag("tiered", tiered), "cache_dir": b"" if cache_dir is None else path("cache_dir", cache_dir),
         "packs": paths("packs", packs), "require": text("require", require),
     }  # fmt: skip
-    with bar(progress if tuning == "now" else False) as told:
+    with tuning_bar(progress if tuning == "now" else False) as told:
         try:
             return _core.compile(layout._core, layout, texts, options, told)
         finally:

@@ -1,7 +1,6 @@
 #include "runtime/cpu/device.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -21,7 +20,6 @@
 
 #include "compiler/cpu/call.h"
 #include "compiler/cpu/level.h"
-#include "compiler/cpu/object.h"
 #include "compiler/cpu/packed_weight.h"
 #include "compiler/cpu_levels.h"
 #include "runtime/cpu/loaded_object.h"

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <mutex>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

@@ -7,69 +7,71 @@
 
 namespace sparsekiln::cuda {
 
-/// The functions of the CUDA Driver API that this library calls. Each type names the version of the interface
-/// that is asked for; the table in driver_api.cpp asks for the same one. All are there but those marked
-/// optional.
+/// The functions of the CUDA Driver API that this library calls: the member of DriverApi, the name without a
+/// suffix, and the version of the interface that is asked for, which its type names. One function may have
+/// several interfaces (cuMemAlloc of 2.0 takes a 32-bit size, that of 3.2 a size_t): name and version
+/// together say which. All are there but those that are optional.
+// clang-format off
+#define SPARSEKILN_DRIVER_FUNCTIONS(required, optional) \
+  required(init, cuInit, 2000) \
+  required(driver_get_version, cuDriverGetVersion, 2020) \
+  required(get_error_name, cuGetErrorName, 6000) \
+  required(get_error_string, cuGetErrorString, 6000) \
+  required(device_get_count, cuDeviceGetCount, 2000) \
+  required(device_get, cuDeviceGet, 2000) \
+  required(device_get_name, cuDeviceGetName, 2000) \
+  required(device_get_pci_bus_id, cuDeviceGetPCIBusId, 4010) \
+  required(device_total_mem, cuDeviceTotalMem, 3020) \
+  required(device_get_attribute, cuDeviceGetAttribute, 2000) \
+  required(primary_ctx_get_state, cuDevicePrimaryCtxGetState, 7000) \
+  required(primary_ctx_retain, cuDevicePrimaryCtxRetain, 7000) \
+  required(primary_ctx_release, cuDevicePrimaryCtxRelease, 11000) \
+  required(ctx_get_current, cuCtxGetCurrent, 4000) \
+  required(ctx_set_current, cuCtxSetCurrent, 4000) \
+  required(ctx_push_current, cuCtxPushCurrent, 4000) \
+  required(ctx_pop_current, cuCtxPopCurrent, 4000) \
+  required(ctx_get_device, cuCtxGetDevice, 2000) \
+  required(ctx_synchronize, cuCtxSynchronize, 2000) \
+  required(module_load_data, cuModuleLoadDataEx, 2010) \
+  required(module_unload, cuModuleUnload, 2000) \
+  required(module_get_function, cuModuleGetFunction, 2000) \
+  required(module_get_global, cuModuleGetGlobal, 3020) \
+  required(func_get_attribute, cuFuncGetAttribute, 2020) \
+  required(func_set_attribute, cuFuncSetAttribute, 9000) \
+  required(launch_kernel, cuLaunchKernel, 4000) \
+  optional(launch_kernel_ex, cuLaunchKernelEx, 11060) \
+  optional(max_active_clusters, cuOccupancyMaxActiveClusters, 11070) \
+  optional(tensor_map_encode_tiled, cuTensorMapEncodeTiled, 12000) \
+  required(mem_alloc, cuMemAlloc, 3020) \
+  required(mem_free, cuMemFree, 3020) \
+  required(memcpy_htod, cuMemcpyHtoD, 3020) \
+  required(memcpy_htod_async, cuMemcpyHtoDAsync, 3020) \
+  required(memcpy_dtoh, cuMemcpyDtoH, 3020) \
+  required(memset_d8_async, cuMemsetD8Async, 3020) \
+  required(stream_create, cuStreamCreate, 2000) \
+  required(stream_destroy, cuStreamDestroy, 4000) \
+  required(stream_synchronize, cuStreamSynchronize, 2000) \
+  required(stream_is_capturing, cuStreamIsCapturing, 10000) \
+  required(thread_exchange_stream_capture_mode, cuThreadExchangeStreamCaptureMode, 10010) \
+  optional(stream_get_id, cuStreamGetId, 12000) \
+  required(stream_begin_capture, cuStreamBeginCapture, 10010) \
+  required(stream_end_capture, cuStreamEndCapture, 10000) \
+  required(graph_instantiate, cuGraphInstantiateWithFlags, 11040) \
+  required(graph_launch, cuGraphLaunch, 10000) \
+  required(graph_exec_destroy, cuGraphExecDestroy, 10000) \
+  required(graph_destroy, cuGraphDestroy, 10000) \
+  required(event_create, cuEventCreate, 2000) \
+  required(event_destroy, cuEventDestroy, 4000) \
+  required(event_record, cuEventRecord, 2000) \
+  required(event_synchronize, cuEventSynchronize, 2000) \
+  required(event_elapsed_time, cuEventElapsedTime, 2000)
+// clang-format on
+
 struct DriverApi {
-  PFN_cuInit_v2000 init = nullptr;
-  PFN_cuDriverGetVersion_v2020 driver_get_version = nullptr;
-  PFN_cuGetErrorName_v6000 get_error_name = nullptr;
-  PFN_cuGetErrorString_v6000 get_error_string = nullptr;
-
-  PFN_cuDeviceGetCount_v2000 device_get_count = nullptr;
-  PFN_cuDeviceGet_v2000 device_get = nullptr;
-  PFN_cuDeviceGetName_v2000 device_get_name = nullptr;
-  PFN_cuDeviceGetPCIBusId_v4010 device_get_pci_bus_id = nullptr;
-  PFN_cuDeviceTotalMem_v3020 device_total_mem = nullptr;
-  PFN_cuDeviceGetAttribute_v2000 device_get_attribute = nullptr;
-
-  PFN_cuDevicePrimaryCtxGetState_v7000 primary_ctx_get_state = nullptr;
-  PFN_cuDevicePrimaryCtxRetain_v7000 primary_ctx_retain = nullptr;
-  PFN_cuDevicePrimaryCtxRelease_v11000 primary_ctx_release = nullptr;
-  PFN_cuCtxGetCurrent_v4000 ctx_get_current = nullptr;
-  PFN_cuCtxSetCurrent_v4000 ctx_set_current = nullptr;
-  PFN_cuCtxPushCurrent_v4000 ctx_push_current = nullptr;
-  PFN_cuCtxPopCurrent_v4000 ctx_pop_current = nullptr;
-  PFN_cuCtxGetDevice_v2000 ctx_get_device = nullptr;
-  PFN_cuCtxSynchronize_v2000 ctx_synchronize = nullptr;
-
-  PFN_cuModuleLoadDataEx_v2010 module_load_data = nullptr;
-  PFN_cuModuleUnload_v2000 module_unload = nullptr;
-  PFN_cuModuleGetFunction_v2000 module_get_function = nullptr;
-  PFN_cuModuleGetGlobal_v3020 module_get_global = nullptr;
-  PFN_cuFuncGetAttribute_v2020 func_get_attribute = nullptr;
-  PFN_cuFuncSetAttribute_v9000 func_set_attribute = nullptr;
+#define SPARSEKILN_MEMBER(member, name, version) PFN_##name##_v##version member = nullptr;
+  SPARSEKILN_DRIVER_FUNCTIONS(SPARSEKILN_MEMBER, SPARSEKILN_MEMBER)
+#undef SPARSEKILN_MEMBER
   CUresult(CUDAAPI* func_load)(CUfunction function) = nullptr;  ///< optional; cuFuncLoad of CUDA 12.4
-  PFN_cuLaunchKernel_v4000 launch_kernel = nullptr;
-  PFN_cuLaunchKernelEx_v11060 launch_kernel_ex = nullptr;                 ///< optional
-  PFN_cuOccupancyMaxActiveClusters_v11070 max_active_clusters = nullptr;  ///< optional
-  PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encode_tiled = nullptr;    ///< optional
-
-  PFN_cuMemAlloc_v3020 mem_alloc = nullptr;
-  PFN_cuMemFree_v3020 mem_free = nullptr;
-  PFN_cuMemcpyHtoD_v3020 memcpy_htod = nullptr;
-  PFN_cuMemcpyHtoDAsync_v3020 memcpy_htod_async = nullptr;
-  PFN_cuMemcpyDtoH_v3020 memcpy_dtoh = nullptr;
-  PFN_cuMemsetD8Async_v3020 memset_d8_async = nullptr;
-
-  PFN_cuStreamCreate_v2000 stream_create = nullptr;
-  PFN_cuStreamDestroy_v4000 stream_destroy = nullptr;
-  PFN_cuStreamSynchronize_v2000 stream_synchronize = nullptr;
-  PFN_cuStreamIsCapturing_v10000 stream_is_capturing = nullptr;
-  PFN_cuThreadExchangeStreamCaptureMode_v10010 thread_exchange_stream_capture_mode = nullptr;
-  PFN_cuStreamGetId_v12000 stream_get_id = nullptr;  ///< optional
-  PFN_cuStreamBeginCapture_v10010 stream_begin_capture = nullptr;
-  PFN_cuStreamEndCapture_v10000 stream_end_capture = nullptr;
-  PFN_cuGraphInstantiateWithFlags_v11040 graph_instantiate = nullptr;
-  PFN_cuGraphLaunch_v10000 graph_launch = nullptr;
-  PFN_cuGraphExecDestroy_v10000 graph_exec_destroy = nullptr;
-  PFN_cuGraphDestroy_v10000 graph_destroy = nullptr;
-
-  PFN_cuEventCreate_v2000 event_create = nullptr;
-  PFN_cuEventDestroy_v4000 event_destroy = nullptr;
-  PFN_cuEventRecord_v2000 event_record = nullptr;
-  PFN_cuEventSynchronize_v2000 event_synchronize = nullptr;
-  PFN_cuEventElapsedTime_v2000 event_elapsed_time = nullptr;
 };
 
 /// A row of the table: what to ask cuGetProcAddress for, and where the answer goes.

@@ -1,15 +1,19 @@
 #include "runtime/cuda/loaded_code.h"
 
 #include <array>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <sparsekiln/error.h>
 
-#include "runtime/cuda/module_data.h"
+#include "runtime/cuda/driver.h"
 #include "runtime/cuda/relaxed_capture.h"
+#include "runtime/cuda/upload_stream.h"
 #include "runtime/device.h"
 
 namespace sparsekiln::cuda {
@@ -58,6 +62,36 @@ Jitted load_ptx(const DriverApi& api, const std::string& ptx) {
                                        options.data(), values.data());
   jitted.log.assign(errors.data(), strnlen(errors.data(), errors.size()));
   return jitted;
+}
+
+[[noreturn]] void refuse(const ModuleData& data, const std::string& its_variable) {
+  throw Error(ErrorKind::cache,
+              fmt::format("a binary is damaged: it has {} bytes for the variable {}, and its code {}; "
+                          "compile the kernel again",
+                          data.bytes.size(), data.symbol, its_variable));
+}
+
+CUdeviceptr address_of(const Driver& driver, CUmodule module, const ModuleData& data) {
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  const CUresult result = driver.api().module_get_global(&address, &bytes, module, data.symbol.c_str());
+  if (result == CUDA_ERROR_NOT_FOUND) refuse(data, "has none of that name");
+  driver.check(result, fmt::format("looking for the variable {} of a module", data.symbol));
+  if (bytes != data.bytes.size()) refuse(data, fmt::format("has {} there", bytes));
+  return address;
+}
+
+/// Writes the data of a Binary to the variables of its module; it is there when this returns. May be called
+/// while streams are captured. The module's context must be current. Throws `driver`, and `cache` where the
+/// module has no such variable or one of another size: then its code was not made with this data.
+void upload(const Driver& driver, CUmodule module, std::span<const ModuleData> data) {
+  if (data.empty()) return;
+  const RelaxedCapture relaxed(driver.api());
+  std::vector<CUdeviceptr> addresses;
+  for (const ModuleData& one : data) addresses.push_back(address_of(driver, module, one));
+  const UploadStream stream(driver, "a kernel's tables");
+  for (std::size_t i = 0; i < data.size(); ++i) stream.copy(addresses[i], data[i].bytes);
+  stream.wait();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "runtime/cuda/module.h"
 
+#include <cuda.h>
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,11 +10,11 @@
 
 #include <fmt/format.h>
 
+#include <sparsekiln/binary.h>
 #include <sparsekiln/error.h>
 
 #include "compiler/batch_bound.h"
 #include "runtime/cuda/attached_tables.h"
-#include "runtime/cuda/launch_attributes.h"
 #include "runtime/cuda/launch_plan.h"
 #include "runtime/cuda/loaded_code.h"
 #include "runtime/cuda/stream_workspaces.h"
@@ -21,6 +22,62 @@
 
 namespace sparsekiln::cuda {
 namespace {
+
+constexpr int kFirstCapability = 90;
+/// The first CUDA whose graphs keep what one kernel may overlap of another (CUDA 12.3, CUgraphEdgeData).
+constexpr int kFirstWithOverlapInGraphs = 12030;
+
+bool launches_with_attributes(const Context& context) {
+  return context.device().compute_capability >= kFirstCapability && context.api().launch_kernel_ex != nullptr;
+}
+
+void check_support(const Context& context, const Entry& entry) {
+  const DeviceInfo& device = context.device();
+  if (device.compute_capability < kFirstCapability)
+    throw Error(ErrorKind::driver,
+                fmt::format("the kernel {} is launched in clusters, which takes sm_90 or later, and {} is "
+                            "sm_{}; compile for this device",
+                            entry.passes.front(), device.name, device.compute_capability));
+  if (context.api().launch_kernel_ex == nullptr)
+    throw Error(ErrorKind::driver,
+                fmt::format("the kernel {} is launched in clusters, by cuLaunchKernelEx, which this driver "
+                            "does not have; one for CUDA 11.6 or later would work",
+                            entry.passes.front()));
+}
+
+/// What cuLaunchKernelEx is given for a pass of an entry; nothing where cuLaunchKernel does. Overlap with the
+/// launch before is the last attribute. It is left out where the driver has no such function or the device is
+/// older than sm_90: nothing but time is lost. For clusters this throws `driver`, with what would work, and
+/// `internal` where the entry's workers do not make whole clusters.
+std::vector<CUlaunchAttribute> launch_attributes(const Context& context, const Entry& entry,
+                                                 std::size_t pass) {
+  const LaunchAttributes& asked = entry.attributes;
+  std::vector<CUlaunchAttribute> attributes;
+  if (asked.clustered()) {
+    check_support(context, entry);
+    if (entry.workers % asked.cluster[0] != 0)
+      throw Error(ErrorKind::internal, fmt::format("the {} workers of the kernel {} are not clusters of {}",
+                                                   entry.workers, entry.passes.front(), asked.cluster[0]));
+    CUlaunchAttribute cluster{};
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim.x = static_cast<unsigned>(asked.cluster[0]);
+    cluster.value.clusterDim.y = static_cast<unsigned>(asked.cluster[1]);
+    cluster.value.clusterDim.z = 1;
+    attributes.push_back(cluster);
+  }
+  if ((asked.overlaps_previous || (pass > 0 && asked.passes_overlap)) && launches_with_attributes(context)) {
+    CUlaunchAttribute overlap{};
+    overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    overlap.value.programmaticStreamSerializationAllowed = 1;
+    attributes.push_back(overlap);
+  }
+  return attributes;
+}
+
+/// Whether a stream that is captured takes launches that overlap others into its graph.
+bool captures_overlap(const Context& context) {
+  return context.driver().version() >= kFirstWithOverlapInGraphs;
+}
 
 /// The shared memory that a CTA gets without asking (CUDA C++ Programming Guide, technical specifications per
 /// compute capability).

@@ -1,5 +1,6 @@
 #include "autotune/default_plan.h"
 
+#include <set>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include "autotune/prediction.h"
 #include "compiler/build.h"
 #include "compiler/problem_kind.h"
+#include "compiler/recipe.h"
 #include "compiler/schedule.h"
 
 namespace sparsekiln {
@@ -168,6 +170,51 @@ TEST_CASE("the plan of attached tables is the same for all layouts, and can be e
       check(operation, batch, cpu);
     }
     check(Operation::grad_weight, batch, cpu);
+  }
+}
+
+TEST_CASE("kernels of attached tables are read as they were stored, before they have a layout") {
+  const Target target = Target::parse("h100");
+  std::set<Variant> variants;
+  const auto check = [&](const Problem& problem, const Plan& plan) {
+    CAPTURE(to_string(problem.block));
+    CAPTURE(name(problem.operation));
+    CAPTURE(name(problem.dtype));
+    CAPTURE(to_string(plan));
+    Binary binary = recipe_of(problem, target, plan);
+    binary.code = {std::byte{1}};
+    REQUIRE_NOTHROW(CHECK(deserialize(serialize(binary)) == binary));
+    for (const RangedConfig& range : plan) variants.insert(range.config.variant);
+  };
+  const auto check_default = [&](const Problem& problem) {
+    check(problem, choose_attached_plan(problem, target));
+  };
+  Problem problem;
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+    for (const std::int32_t side : {16, 32, 64, 128})
+      for (const DType dtype : {DType::f32, DType::f16, DType::e4m3}) {
+        if (dtype == DType::e4m3 && operation != Operation::forward) continue;
+        problem = problem_of(patterns::random(3, 4, 0.5, 1), {side, side}, Batch::up_to(1 << 20));
+        problem.operation = operation;
+        problem.dtype = dtype;
+        problem.out_dtype = result_type(dtype);
+        check_default(problem);
+      }
+  problem.dtype = problem.out_dtype = DType::f16;
+  for (const char* config : {"grouped tile_n=32 stages=5 warps=16 rows=12 table=attached",
+                             "wgmma tile_n=64 stages=3 warps=12 rows=2 table=attached"})
+    check(problem, {{1 << 20, parse_config(config)}});
+  problem = problem_of(patterns::random(3, 4, 0.5, 1), {64, 64}, Batch::up_to(32));
+  problem.dtype = problem.out_dtype = DType::f16;
+  problem.convolution = parse_convolution("kernel=3x3 padding=1 input=16x16");
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight}) {
+    problem.operation = operation;
+    check_default(problem);
+  }
+  for (const Variant variant : {Variant::simt, Variant::mma, Variant::direct, Variant::wgmma,
+                                Variant::wgmma_rows, Variant::grouped, Variant::halo}) {
+    CAPTURE(name(variant));
+    CHECK(variants.count(variant) == 1);
   }
 }
 

@@ -98,6 +98,17 @@ TEST_CASE("clusters that no grid has are refused") {
   CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
 }
 
+TEST_CASE("a tensor map that interleaves rows may lack their number for as long as there is no layout") {
+  Binary binary = sample();
+  Entry& entry = binary.entries.back();
+  entry.tensor_maps.back().interleave = 4;
+  entry.tensor_maps.back().rows = 0;
+  CHECK_THROWS_AS((void)deserialize(serialize(binary)), Error);
+  entry.arguments.push_back(Argument::tables);
+  entry.workers = 0;
+  CHECK(deserialize(serialize(binary)) == binary);
+}
+
 TEST_CASE("tensor maps that no driver encodes are refused") {
   const auto refused = [](auto change) {
     Binary binary = sample();

@@ -164,23 +164,26 @@ def emulate_lstm_steps(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_
     return _emulate(monkeypatch, lstm_steps, architecture)
 
 
-def emulate_linear(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
-    """The forward pass of linear layers on cpu tensors is computed as on CUDA tensors, except that a kernel is launched on copies."""
+def emulate_linear(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80", bound: int = 16) -> EmulatedDevice:
+    """Linear layers of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies. `bound`: the
+    largest batch of the kernels for small ones."""
     monkeypatch.setattr(products, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
-    emulated = _emulate(monkeypatch, products, architecture)
+    emulated = _emulate(monkeypatch, products, architecture, bound)
 
-    def run(kernel, n: int, x: torch.Tensor, w: torch.Tensor, **named: torch.Tensor | None) -> torch.Tensor:
-        return emulated.run(kernel, n, x, w, x.new_full((n, kernel.layout.rows * w.shape[1]), torch.nan), **named)
+    def run(kernel, n: int, *operands: torch.Tensor, **named: torch.Tensor | None):
+        shapes = {"forward": (n, kernel.out_features), "grad_input": (n, kernel.in_features)}
+        shape = shapes.get(kernel.op, (kernel.layout.blocks, *kernel.block))
+        return emulated.run(kernel, n, *operands, operands[0].new_full(shape, torch.nan), **named)
 
     monkeypatch.setattr(products, "run", run)
     return emulated
 
 
-def _emulate(monkeypatch: pytest.MonkeyPatch, launching: types.ModuleType, architecture: str) -> EmulatedDevice:
+def _emulate(monkeypatch: pytest.MonkeyPatch, launching: types.ModuleType, architecture: str, bound: int = 16) -> EmulatedDevice:
     emulated = EmulatedDevice(architecture)
     monkeypatch.setattr(launching, "run", emulated.run)
     monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
-    monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
+    monkeypatch.setattr(kernels, "_BOUNDS", (bound, 1 << 30))  # fewer ranges compile faster
     return emulated
 
 

@@ -55,7 +55,7 @@ def check_contents(wheel: pathlib.Path) -> None:
     (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
     wanted = {f"{info}/licenses/packaging/licences/{file.name}" for file in (_ROOT / "packaging/licences").iterdir()}
     wanted |= {f"sparsekiln/include/sparsekiln/{file.name}" for file in (_ROOT / "include/sparsekiln").iterdir()}
-    wanted |= {f"{info}/licenses/LICENSE", f"{info}/sboms/sparsekiln.cdx.json", "sparsekiln/libsparsekiln_emulator.so"}
+    wanted |= {f"{info}/licenses/LICENSE", f"{info}/sboms/sparsekiln.cdx.json", "sparsekiln/libsparsekiln_emulator.so", "sparsekiln/common.pack"}
     assert wanted <= names, f"{wheel.name} lacks {sorted(wanted - names)}"
 
 

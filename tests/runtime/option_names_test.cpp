@@ -31,7 +31,7 @@ TEST_CASE("each of two flags asks for its specialization, and neither for the ba
 TEST_CASE("both flags at once are refused") { CHECK_THROWS_AS((void)specialization_of(true, true), Error); }
 
 TEST_CASE("every requirement is read back from its name, and others are refused") {
-  for (const auto require : {Require::anything, Require::prebuilt})
+  for (const auto require : {Require::anything, Require::built, Require::prebuilt})
     CHECK(parse_require(name(require)) == require);
   CHECK_THROWS_AS((void)parse_require("something"), Error);
 }

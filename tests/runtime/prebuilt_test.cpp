@@ -70,13 +70,32 @@ TEST_CASE("what a pack holds is taken from it, and the store stays empty") {
   put(entries, job_of(sample_layout(), options));
   cache::write_pack(folder.path() / "a.pack", entries);
   options.packs = {folder.path() / "a.pack"};
-  for (const Require require : {Require::anything, Require::prebuilt}) {
+  for (const Require require : {Require::anything, Require::built, Require::prebuilt}) {
     options.require = require;
     const Built built = build(sample_layout(), options);
     CHECK(built.from == From::pack);
     CHECK(built.binary->ptx == "c");
   }
   CHECK_FALSE(std::filesystem::exists(options.cache_dir));
+}
+
+TEST_CASE("what must be built already comes from the store, and is not compiled") {
+  const TemporaryFolder folder;
+  Options options = sample_options(folder);
+  options.require = Require::built;
+  const std::string message = message_of(sample_layout(), options);
+  CAPTURE(message);
+  CHECK(message.find("is built already") != std::string::npos);
+  CHECK(message.find(options.cache_dir.string()) != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(options.cache_dir));
+  options.require = Require::anything;
+  CHECK(build(sample_layout(), options).from == From::compiled);
+  options.require = Require::built;
+  CHECK(build(sample_layout(), options).from == From::store);
+  options.operation = Operation::grad_input;
+  CHECK(message_of(sample_layout(), options).find("is built already") != std::string::npos);
+  options.specialization = Specialization::tiered;
+  CHECK_THROWS_WITH_AS((void)build(sample_layout(), options), doctest::Contains("tiered and built"), Error);
 }
 
 TEST_CASE("an entry is taken from the first pack that holds it") {

@@ -34,6 +34,7 @@ from .linear.functional import linear  # as an attribute, it hides the subpackag
 from .linear.layer import BlockSparseLinear
 from .linear.matmul import batched_linear, dds, dsd, matmul, sdd
 from .normalisation import normalize_filters, weight_norm
+from .precompilation import precompile
 from .recurrent.lstm import BlockSparseLSTM, BlockSparseLSTMCell
 from .recurrent.normalised import lstm_cell, normalised_linear, normalised_lstm_cell
 from .recurrent.small_world import SmallWorldLSTM
@@ -52,7 +53,7 @@ __all__ = [
     "BlockSparseConv1d", "BlockSparseConv2d", "BlockSparseConv3d", "BlockSparseConvTranspose1d", "BlockSparseConvTranspose2d",
     "BlockSparseConvTranspose3d", "BlockSparseLSTM", "BlockSparseLSTMCell", "BlockSparseLinear", "Replaced", "Report", "SmallWorldLSTM", "Sparsifier", "batched_linear", "dds", "dsd",
     "fuse_conv_bn", "fuse_conv_bn_", "init", "linear", "lstm_cell", "matmul", "normalised_linear", "normalised_lstm_cell",
-    "normalize_filters", "overlapping_launches", "sdd", "set_baking", "sparsify_", "weight_norm",
+    "normalize_filters", "overlapping_launches", "precompile", "sdd", "set_baking", "sparsify_", "weight_norm",
 ]  # fmt: skip
 
 _share_threads()

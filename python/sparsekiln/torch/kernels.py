@@ -179,14 +179,22 @@ class LayoutKernels:
         with self._lock:
             return list(self._kernels.values())
 
-    def _compile(self, use: Use, bound: int) -> "sparsekiln.Kernel":
+    def made(self) -> list[tuple[Use, int, str]]:
+        """The use, the largest batch and the architecture of all kernels made so far, of the layout of one gate, too."""
         with self._lock:
-            kernel = self._kernels.get((use, bound))
-            if kernel is None:
-                kernel = compile_kernel(self.layout, use, bound)
-                if use.convolution != "none":
-                    self._make_room_for_a_convolution()
-                self._kernels[use, bound] = kernel
+            own = [(use, bound, kernel.target) for (use, bound), kernel in self._kernels.items()]
+        return own if self._gate is None else own + self._gate.made()
+
+    def _compile(self, use: Use, bound: int) -> "sparsekiln.Kernel":
+        """Several threads may compile kernels of one layout; what they ask for alike is one compile."""
+        kernel = compile_kernel(self.layout, use, bound)
+        with self._lock:
+            there = self._kernels.get((use, bound))
+            if there is not None:
+                return there
+            if use.convolution != "none":
+                self._make_room_for_a_convolution()
+            self._kernels[use, bound] = kernel
             return kernel
 
     def _make_room_for_a_convolution(self) -> None:
@@ -233,29 +241,31 @@ def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -
 
 def is_baked_later(use: Use) -> bool:
     """Whether a kernel's layout comes as tables at first, and code with it would be faster. On the cpu it is data in either form."""
-    return use.device.type != "cpu" and _is_attached(use)
+    return use.device.type != "cpu" and is_attached(use)
 
 
-def _is_attached(use: Use) -> bool:
+def is_attached(use: Use) -> bool:
     return not use.masks_blocks  # which belong to the blocks of one layout
 
 
-def _features_of(layout: "sparsekiln.Layout", use: Use) -> tuple[int, int]:
-    """In and out, where no block is partial."""
+def named_features(layout: "sparsekiln.Layout", use: Use) -> dict[str, int]:
+    """in_features and out_features as sparsekiln.compile takes them: 0 where no block is partial."""
     block_out, block_in = use.block
     inputs, outputs = layout.cols * block_in, layout.rows * block_out
-    return (outputs, inputs) if use.transposed else (inputs, outputs)
+    if use.transposed:
+        inputs, outputs = outputs, inputs
+    return {
+        "in_features": 0 if use.in_features == inputs else use.in_features,
+        "out_features": 0 if use.out_features == outputs else use.out_features,
+    }
 
 
 def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int, baked: bool = False) -> "sparsekiln.Kernel":
     """A kernel for any batch up to `bound`, with the layout as tables where it can be; `baked`: in its code."""
-    inputs, outputs = _features_of(layout, use)
     return sparsekiln.compile(
         layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
         epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
-        in_features=0 if use.in_features == inputs else use.in_features,  # 0: no block is partial
-        out_features=0 if use.out_features == outputs else use.out_features,
-        alignment=use.alignment, attached=not baked and _is_attached(use), convolution=use.convolution, order=use.order,
+        **named_features(layout, use), alignment=use.alignment, attached=not baked and is_attached(use), convolution=use.convolution, order=use.order,
         overlap_launches=use.overlap,
     )  # fmt: skip
 
@@ -416,6 +426,12 @@ def is_known(crow: torch.Tensor, col: torch.Tensor) -> bool:
     """Whether find would not read these."""
     entry = _entry_of(crow, col)
     return entry is not None and entry.versions == (crow._version, col._version)
+
+
+def known_kernels(crow: torch.Tensor, col: torch.Tensor) -> LayoutKernels | None:
+    """The kernels of the layout that these are known to hold."""
+    entry = _entry_of(crow, col)
+    return None if entry is None else entry.kernels
 
 
 def known_blocks(crow: torch.Tensor, col: torch.Tensor) -> int:

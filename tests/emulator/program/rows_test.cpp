@@ -35,7 +35,6 @@ void add_random_operands(std::mt19937& random, std::vector<Draft>& drafts,
       if (!rows[written].fixed && !again) draft.written.push_back(written);
     }
     if (random() % 4 == 0) draft.instruction.guard = 0;
-    draft.partial = random() % 8 == 0;
   }
 }
 
@@ -59,8 +58,7 @@ class Walk {
       if (taken)
         for (const std::uint32_t row : draft.written) {
           // Some of the old value is kept: what was not held before is not held now.
-          const bool all = !draft.guarded() && !draft.partial;
-          fill(row, all || holds(row) ? row : kLost);
+          fill(row, !draft.guarded() || holds(row) ? row : kLost);
         }
       if (draft.flow == Flow::end && taken) return;
       at = draft.flow == Flow::branch && taken ? draft.target : at + 1;

@@ -1,8 +1,7 @@
-#include "emulator/program/statement_decoder.h"
+#include "emulator/program/decoder.h"
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <stdexcept>
 
 #include "emulator/isa/lanes.h"
@@ -11,10 +10,6 @@ namespace sparsekiln::emulator {
 namespace {
 
 using OperandKind = ptx::Operand::Kind;
-
-void negate_predicate(Warp& warp, const Instruction& instruction, Mask mask) {
-  lanes::write_predicate(warp, instruction.operands[0], ~warp.predicate(instruction.operands[1]), mask);
-}
 
 std::uint64_t widen(std::uint32_t address) { return address; }
 
@@ -58,7 +53,7 @@ Domain domain_of(ptx::Type type) {
 
 }  // namespace
 
-StatementDecoder::StatementDecoder(Assembly& assembly, const ptx::Statement& statement)
+Decoder::Decoder(Assembly& assembly, const ptx::Statement& statement)
     : assembly_(assembly), statement_(statement), taken_(statement.modifiers.size()) {
   draft_.instruction.statement =
       static_cast<std::uint32_t>(&statement - assembly.function().statements.data());
@@ -71,7 +66,7 @@ StatementDecoder::StatementDecoder(Assembly& assembly, const ptx::Statement& sta
   draft_.instruction.guard_flip = statement.guard_negated ? kAllLanes : 0;
 }
 
-void StatementDecoder::run(Family family) {
+void Decoder::run(Family family) {
   family(*this);
   if (draft_.instruction.run == nullptr)
     throw std::logic_error("no handler for " + text_of(assembly_.function(), statement_));
@@ -81,28 +76,37 @@ void StatementDecoder::run(Family family) {
   assembly_.drafts.push_back(std::move(draft_));
 }
 
-Domain StatementDecoder::domain() const {
+Domain Decoder::domain() const {
   for (auto modifier = statement_.modifiers.rbegin(); modifier != statement_.modifiers.rend(); ++modifier)
     if (const auto type = ptx::parse_type(*modifier)) return domain_of(*type);
   return Domain::any;
 }
 
-void StatementDecoder::need_sm_90a() const {
+void Decoder::need_sm_90a() const {
   const ptx::Module& module = assembly_.module();
   if (module.compute_capability != 90 || !module.architecture_specific) refuse("needs .target sm_90a");
 }
 
-ptx::Error StatementDecoder::refusal(const std::string& why) const {
-  return ptx::Error(statement_.line, text_of(assembly_.function(), statement_) + " " + why);
+void Decoder::need(int compute_capability) const {
+  if (this->compute_capability() < compute_capability)
+    refuse("needs sm_" + std::to_string(compute_capability) + " or later");
 }
 
-std::size_t StatementDecoder::next_modifier() const {
+void Decoder::refuse(const std::string& why) const {
+  throw ptx::Error(statement_.line, text_of(assembly_.function(), statement_) + " " + why);
+}
+
+void Decoder::refuse_type(ptx::Type type) const {
+  refuse("is not implemented for ." + std::string(ptx::name(type)));
+}
+
+std::size_t Decoder::next_modifier() const {
   return static_cast<std::size_t>(std::find(taken_.begin(), taken_.end(), false) - taken_.begin());
 }
 
 /// As ptxas has it, modifiers may come in any order, as long as those of a class keep theirs, and those stay
 /// first that are part of the name.
-bool StatementDecoder::can_take(std::size_t modifier) const {
+bool Decoder::can_take(std::size_t modifier) const {
   const std::size_t first = next_modifier();
   if (first == 0 && modifier != 0 && is_named_by_first(statement_.opcode)) return false;
   const ModifierClass own = class_of(statement_.modifiers[modifier]);
@@ -112,7 +116,7 @@ bool StatementDecoder::can_take(std::size_t modifier) const {
   return true;
 }
 
-bool StatementDecoder::take(std::string_view name) {
+bool Decoder::take(std::string_view name) {
   for (std::size_t i = 0; i < statement_.modifiers.size(); ++i)
     if (!taken_[i] && statement_.modifiers[i] == name && can_take(i)) {
       taken_[i] = true;
@@ -121,7 +125,7 @@ bool StatementDecoder::take(std::string_view name) {
   return false;
 }
 
-std::string_view StatementDecoder::take_one(std::initializer_list<std::string_view> names) {
+std::string_view Decoder::take_one(std::initializer_list<std::string_view> names) {
   for (std::size_t i = 0; i < statement_.modifiers.size(); ++i) {
     const auto name = std::find(names.begin(), names.end(), statement_.modifiers[i]);
     if (taken_[i] || name == names.end() || !can_take(i)) continue;
@@ -136,7 +140,11 @@ std::string_view StatementDecoder::take_one(std::initializer_list<std::string_vi
   refuse("a modifier is missing; expected " + wanted);
 }
 
-ptx::Type StatementDecoder::take_type() {
+void Decoder::take_all(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) take_one({name});
+}
+
+ptx::Type Decoder::take_type() {
   if (!more_modifiers()) refuse("the type is missing");
   for (std::size_t i = 0; i < statement_.modifiers.size(); ++i)
     if (const auto type = ptx::parse_type(statement_.modifiers[i]); type && !taken_[i]) {
@@ -146,7 +154,7 @@ ptx::Type StatementDecoder::take_type() {
   refuse("." + statement_.modifiers[next_modifier()] + " is not implemented here");
 }
 
-void StatementDecoder::expect_operands(std::size_t least, std::size_t most) const {
+void Decoder::expect_operands(std::size_t least, std::size_t most) const {
   const std::size_t given = statement_.operands.size();
   if (given >= least && given <= most) return;
   const std::string wanted =
@@ -154,22 +162,22 @@ void StatementDecoder::expect_operands(std::size_t least, std::size_t most) cons
   refuse("has " + std::to_string(given) + " operands; expected " + wanted);
 }
 
-const ptx::Operand& StatementDecoder::operand(std::size_t index) const {
+const ptx::Operand& Decoder::operand(std::size_t index) const {
   if (index >= statement_.operands.size()) refuse("an operand is missing");
   return statement_.operands[index];
 }
 
-const ptx::Register& StatementDecoder::register_of(const ptx::Operand& operand) const {
+const ptx::Register& Decoder::register_of(const ptx::Operand& operand) const {
   if (operand.index >= assembly_.function().registers.size()) refuse("an unknown register");
   return assembly_.function().registers[operand.index];
 }
 
-int StatementDecoder::register_bits(const ptx::Operand& operand) const {
+int Decoder::register_bits(const ptx::Operand& operand) const {
   if (operand.kind == OperandKind::special) return special_register_bits(operand.text);
   return operand.kind == OperandKind::reg ? ptx::bits(register_of(operand).type) : 0;
 }
 
-int StatementDecoder::row_bytes_or_refuse(int bits, const ptx::Operand& operand) const {
+int Decoder::row_bytes_or_refuse(int bits, const ptx::Operand& operand) const {
   const int bytes = row_bytes(bits);
   if (bytes < 0) refuse("operands of " + std::to_string(bits) + " bits are not implemented");
   if (operand.kind == OperandKind::reg && register_bits(operand) != bits)
@@ -178,7 +186,7 @@ int StatementDecoder::row_bytes_or_refuse(int bits, const ptx::Operand& operand)
   return bytes;
 }
 
-void StatementDecoder::write(const ptx::Operand& operand, int bits) {
+void Decoder::write(const ptx::Operand& operand, int bits) {
   if (!draft_.read.empty()) throw std::logic_error("a family adds writes after reads: " + statement_.opcode);
   mark(operand);
   const int bytes = row_bytes_or_refuse(bits, operand);
@@ -193,17 +201,24 @@ void StatementDecoder::write(const ptx::Operand& operand, int bits) {
   draft_.written.push_back(operand.index);
 }
 
-void StatementDecoder::read(const ptx::Operand& operand, ptx::Type type) {
+void Decoder::read(const ptx::Operand& operand, ptx::Type type) {
   mark(operand);
   std::uint32_t row = row_to_read(operand, type);
   if (operand.negated) {
     if (type != ptx::Type::pred) refuse("only a predicate can be negated");
-    row = add_before(negate_predicate, 0, row);
+    row = add_before(lanes::negate_predicate, 0, row);
   }
   draft_.read.push_back(row);
 }
 
-std::uint32_t StatementDecoder::row_to_read(const ptx::Operand& operand, ptx::Type type) {
+void Decoder::take_operands(int written_bits, std::initializer_list<ptx::Type> read_types) {
+  expect_operands(1 + read_types.size(), 1 + read_types.size());
+  write(operand(0), written_bits);
+  std::size_t index = 1;
+  for (const ptx::Type type : read_types) read(operand(index++), type);
+}
+
+std::uint32_t Decoder::row_to_read(const ptx::Operand& operand, ptx::Type type) {
   const int bits = ptx::bits(type);
   const int bytes = row_bytes_or_refuse(bits, operand);
   switch (operand.kind) {
@@ -230,7 +245,7 @@ std::uint32_t StatementDecoder::row_to_read(const ptx::Operand& operand, ptx::Ty
   }
 }
 
-std::uint64_t StatementDecoder::immediate_bits(const ptx::Operand& operand, ptx::Type type) const {
+std::uint64_t Decoder::immediate_bits(const ptx::Operand& operand, ptx::Type type) const {
   const int bits = ptx::bits(type);
   const bool untyped = type == ptx::Type::b32 || type == ptx::Type::b64;
   if (operand.kind == OperandKind::integer) {
@@ -250,20 +265,20 @@ std::uint64_t StatementDecoder::immediate_bits(const ptx::Operand& operand, ptx:
   refuse("a constant of 64-bit floating point where " + std::string(ptx::name(type)) + " is expected");
 }
 
-std::uint64_t StatementDecoder::address_of_variable(const ptx::Operand& operand) const {
+std::uint64_t Decoder::address_of_variable(const ptx::Operand& operand) const {
   const auto found = assembly_.layout().addresses.find(operand.text);
   if (found == assembly_.layout().addresses.end())
     refuse("the address of " + operand.text + " is not known in this state space");
   return found->second + static_cast<std::uint64_t>(operand.offset);
 }
 
-std::uint64_t StatementDecoder::address_of_named(const ptx::Operand& operand) const {
+std::uint64_t Decoder::address_of_named(const ptx::Operand& operand) const {
   for (const ptx::Parameter& parameter : assembly_.function().parameters)
     if (parameter.name == operand.text) return parameter.offset + static_cast<std::uint64_t>(operand.offset);
   return address_of_variable(operand);
 }
 
-std::uint32_t StatementDecoder::add_before(Handler handler, int bytes, std::uint32_t from) {
+std::uint32_t Decoder::add_before(Handler handler, int bytes, std::uint32_t from) {
   const std::uint32_t to = assembly_.temporary(bytes);
   Draft draft;
   draft.instruction.run = handler;
@@ -276,14 +291,14 @@ std::uint32_t StatementDecoder::add_before(Handler handler, int bytes, std::uint
   return to;
 }
 
-void StatementDecoder::read_address(const ptx::Operand& operand) {
+void Decoder::read_address(const ptx::Operand& operand) {
   mark(operand);
   if (operand.kind != OperandKind::address || operand.elements.size() != 1)
     refuse("an operand is not an address");
   read_base(operand);
 }
 
-void StatementDecoder::read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) {
+void Decoder::read_tensor_address(const ptx::Operand& operand, std::size_t dimensions) {
   mark(operand);
   if (operand.kind != OperandKind::address || operand.elements.size() != 2)
     refuse("an operand is not a tensor map with coordinates");
@@ -295,7 +310,7 @@ void StatementDecoder::read_tensor_address(const ptx::Operand& operand, std::siz
   for (const ptx::Operand& coordinate : coordinates) read(coordinate, ptx::Type::s32);
 }
 
-void StatementDecoder::read_base(const ptx::Operand& operand) {
+void Decoder::read_base(const ptx::Operand& operand) {
   const ptx::Operand& base = operand.elements[0];
   draft_.instruction.immediate = operand.offset;
   switch (base.kind) {
@@ -320,7 +335,7 @@ void StatementDecoder::read_base(const ptx::Operand& operand) {
   }
 }
 
-std::uint64_t StatementDecoder::parameter_offset(const ptx::Operand& operand, std::uint64_t bytes) const {
+std::uint64_t Decoder::parameter_offset(const ptx::Operand& operand, std::uint64_t bytes) const {
   mark(operand);
   if (operand.kind != OperandKind::address || operand.elements.size() != 1 ||
       operand.elements[0].kind != OperandKind::variable)
@@ -337,30 +352,37 @@ std::uint64_t StatementDecoder::parameter_offset(const ptx::Operand& operand, st
   refuse(base.text + " is no parameter");
 }
 
-std::int64_t StatementDecoder::constant(const ptx::Operand& operand) const {
+std::int64_t Decoder::constant(const ptx::Operand& operand) const {
   mark(operand);
   if (operand.kind != OperandKind::integer || operand.negated)
     refuse("an operand is not an integer constant");
   return static_cast<std::int64_t>(operand.bits);
 }
 
-const std::uint64_t* StatementDecoder::keep(std::vector<std::uint64_t> data) {
+std::int64_t Decoder::take_pending_groups() const {
+  expect_operands(1, 1);
+  const std::int64_t groups = constant(operand(0));
+  if (groups < 0 || groups > 0xffffffff) refuse("waits for no such number");
+  return groups;
+}
+
+const std::uint64_t* Decoder::keep(std::vector<std::uint64_t> data) {
   assembly_.storage.push_back(std::move(data));
   return assembly_.storage.back().data();
 }
 
-void StatementDecoder::accesses(int bytes) {
+void Decoder::accesses(int bytes) {
   assembly_.narrowest_access = std::min(assembly_.narrowest_access, static_cast<std::uint32_t>(bytes));
 }
 
-void StatementDecoder::access_later(const ptx::Operand& operand) {
+void Decoder::access_later(const ptx::Operand& operand) {
   draft_.async = true;
   if (operand.kind != OperandKind::reg || register_bits(operand) != 32)
     refuse("an operand is not a register");
   assembly_.rows()[operand.index].async = true;
 }
 
-bool StatementDecoder::was_used(const ptx::Operand& operand) const {
+bool Decoder::was_used(const ptx::Operand& operand) const {
   if (std::find(used_.begin(), used_.end(), &operand) != used_.end()) return true;
   const bool composed = operand.kind == OperandKind::vector || operand.kind == OperandKind::pair;
   return composed && std::all_of(operand.elements.begin(), operand.elements.end(),
