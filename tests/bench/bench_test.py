@@ -24,6 +24,7 @@ from command import compilable_targets, runs_level  # noqa: E402
 from documented import documented  # noqa: E402
 from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
 from small_batch_cases import SmallBatchCases  # noqa: E402
+from torch_call_cases import TorchCallCases  # noqa: E402
 
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
@@ -41,7 +42,7 @@ def programs() -> list[str]:
     return sorted(file.name for file in _BENCH.iterdir() if file.suffix in mains and mains[file.suffix] in file.read_text())
 
 
-class Bench(SmallBatchCases, unittest.TestCase):
+class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="sparsekiln-bench-")
         self.addCleanup(holder.cleanup)
@@ -93,14 +94,18 @@ class Bench(SmallBatchCases, unittest.TestCase):
             document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
         )
 
-    def written_with_torch(self, name: str) -> list[dict[str, str]]:
-        """The rows of `written`, for a script for PyTorch layers."""
+    def with_torch(self) -> None:
+        """For a script for PyTorch layers."""
         if not _PYTHON_PACKAGE:
             self.skipTest("the Python package was not built")
         if importlib.util.find_spec("torch") is None:
             self.skipTest("not installed: torch")
         os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
         self.addCleanup(os.environ.pop, "PYTHONPATH")
+
+    def written_with_torch(self, name: str) -> list[dict[str, str]]:
+        """The rows of `written`, for a script for PyTorch layers."""
+        self.with_torch()
         return self.written(name)
 
     def placed(self, arguments: list[str], places: dict) -> list[str]:
