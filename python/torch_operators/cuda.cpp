@@ -22,6 +22,18 @@ CurrentStream current_stream() {
   return function;
 }
 
+using IsCapturing = int (*)(void* stream, int* status);
+
+/// Whether launches in a stream go into a CUDA graph, as far as the driver says.
+bool captures(void* stream) {
+  static const auto ask = [] {
+    void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return driver == nullptr ? nullptr : reinterpret_cast<IsCapturing>(dlsym(driver, "cuStreamIsCapturing"));
+  }();
+  int status = 0;
+  return ask == nullptr || ask(stream, &status) != 0 || status != 0;
+}
+
 /// What stands in for PyTorch's part in CUDA where tests say so: see sparsekiln_torch_pretend_cuda.
 bool cpu_is_cuda = false;
 
@@ -39,6 +51,7 @@ CudaDevice::CudaDevice(std::int32_t index) {
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_device_index(&now));
   if (now != index) TORCH_ERROR_CODE_CHECK(aoti_torch_create_device_guard(index, &guard_));
   TORCH_ERROR_CODE_CHECK(current_stream()(index, &stream_));
+  captured_ = captures(stream_);
 }
 
 CudaDevice::~CudaDevice() {

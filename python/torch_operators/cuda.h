@@ -20,9 +20,12 @@ class CudaDevice {
   ~CudaDevice();
   /// PyTorch's current one.
   [[nodiscard]] void* stream() const { return stream_; }
+  /// Whether a CUDA graph captures it: then Python launches, which gives the graph a workspace of its own.
+  [[nodiscard]] bool captured() const { return captured_; }
 
  private:
   void* stream_ = nullptr;
+  bool captured_ = false;
   DeviceGuardHandle guard_ = nullptr;
 };
 

@@ -132,6 +132,7 @@ bool Launch::run() {
     return interface().kernel_run(kernel_.kernel.get(), operands_.data(), count_, &launch) == SK_OK;
   }
   const CudaDevice current(device.device_id);
+  if (current.captured()) return false;
   launch.stream = current.stream();
   return interface().kernel_run(kernel_.kernel.get(), operands_.data(), count_, &launch) == SK_OK;
 }
