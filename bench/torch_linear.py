@@ -1,4 +1,4 @@
-"""A block-sparse layer in PyTorch against nn.Linear and PyTorch's own BSR tensors: python3 bench/torch_linear.py [--write docs/python.md] [--short]
+"""A block-sparse layer in PyTorch against nn.Linear and PyTorch's own BSR tensors: python3 bench/torch_linear.py [--write docs/performance.md] [--short]
 
 4096 features in and out, 10 % dense in blocks of 32, batch 64, float32, on this machine's cpu, with a bias: inference,
 and a step of training (forward, both gradients, SGD). All contestants take turns in every round; times are medians over
@@ -8,6 +8,7 @@ contest are computed from the products that it does have, see training_contestan
 Then what a call costs in addition to its kernel: a layer of one block, called a thousand times in a row.
 """
 
+import datetime
 import json
 import statistics
 import subprocess
@@ -104,7 +105,7 @@ def table(title: str, times: dict[str, list[float]]) -> list[str]:
 def report(times: dict[str, dict[str, list[float]]], calls: dict[str, float], features: int, rounds: int) -> str:
     alone = calls["the kernel alone, in C++"]
     lines = [
-        f"{processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}: {features} features in and out, "
+        f"{datetime.date.today()}, {processor()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}: {features} features in and out, "
         f"{100 * _DENSITY:g} % dense in blocks of {_BLOCK}, batch {_BATCH}, float32, {rounds} rounds in which all take turns.", "",
     ]  # fmt: skip
     for title, contestants in times.items():

@@ -22,6 +22,7 @@ sys.path[:0] = [str(_ROOT / "tests" / "cli"), str(_BENCH)]
 import disassembly  # noqa: E402
 from command import compilable_targets, runs_level  # noqa: E402
 from documented import documented  # noqa: E402
+from predicted_cases import PredictedCases  # noqa: E402
 from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
 from small_batch_cases import SmallBatchCases  # noqa: E402
 from torch_call_cases import TorchCallCases  # noqa: E402
@@ -42,7 +43,7 @@ def programs() -> list[str]:
     return sorted(file.name for file in _BENCH.iterdir() if file.suffix in mains and mains[file.suffix] in file.read_text())
 
 
-class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
+class Bench(PredictedCases, SmallBatchCases, TorchCallCases, unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="sparsekiln-bench-")
         self.addCleanup(holder.cleanup)
@@ -89,7 +90,7 @@ class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
     def written(self, name: str, *options: object) -> list[dict[str, str]]:
         """Runs a script as the documents show, and gives the rows of the tables that it writes."""
         (shown,) = (one for one in documented(name) if "--from" not in one)
-        (document,) = (one for one in shown if one.startswith("docs/"))
+        (document,) = (one for one in shown if one.endswith(".md"))
         return self.tables_in(
             document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
         )
@@ -136,11 +137,6 @@ class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
                 self.assertEqual(len(cells), len(header), line)
                 rows.append(dict(zip(header, cells)))
         return rows
-
-    def assert_current(self, table: str, name: str, arguments: list[str]):
-        """That a table of the model is in its document as the model says it now."""
-        if table.strip() not in (_ROOT / arguments[-1]).read_text():
-            self.fail(f"the model has changed since: python3 bench/{name} {shlex.join(arguments)}")
 
     # ---- programs ----
 
@@ -412,47 +408,6 @@ class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
             self.assertTrue(-1 <= float(row["correlation"]) <= 1)
             self.assertTrue(1 <= float(row["pick"]) <= float(row["slowest / best"]) + 0.01, row)
 
-    def test_predictions(self):
-        """What docs/gpu.md says of configs that a GPU has measured is what the model says now."""
-        self.program("predictions")
-        shown = [one for one in documented("model_accuracy.py") if "--from" in one]
-        self.assertTrue(shown)
-        for arguments in shown:
-            file = _ROOT / arguments[arguments.index("--from") + 1]
-            places = {"build": _BUILD, arguments[arguments.index("--from") + 1]: file}
-            wanted = self.placed(arguments[: arguments.index("--write")], places)
-            table = self.script("model_accuracy.py", *wanted)
-            self.assert_current(table, "model_accuracy.py", arguments)
-            rows = json.loads(self.script("model_accuracy.py", *wanted, "--json"))
-            self.assertGreater(len(rows), 1)
-            for row in rows:
-                self.assertGreaterEqual(row["pick"], 1)
-                self.assertTrue(-1 <= row["correlation"] <= 1)
-        wrong = self.folder / "wrong.jsonl"
-        wrong.write_text(file.read_text().splitlines()[0].replace("tile_n", "tile_m"))
-        self.assertIn("tile_m", self.call([self.program("predictions"), wrong], status=2).stderr)
-
-    def test_predicted(self):
-        """The table of docs/gpu.md is what the model says now."""
-        self.program("predictions")
-        (arguments,) = documented("predicted.py")
-        self.assert_current(self.call([sys.executable, _BENCH / "predicted.py", _BUILD]).stdout, "predicted.py", arguments)
-        rows = self.written("predicted.py")
-        for row in rows:
-            for figure in ("predicted, µs", "memory, MB", "L2, MB", "products, GFLOP"):
-                self.assert_positive(float(row[figure]), figure)
-
-    def test_block_sizes(self):
-        """The table of docs/gpu.md is what the model says now: blocks of 16 make what blocks of 64 do where layouts have structure."""
-        self.program("predictions")
-        (arguments,) = documented("block_sizes.py")
-        self.assert_current(self.call([sys.executable, _BENCH / "block_sizes.py", _BUILD]).stdout, "block_sizes.py", arguments)
-        rows = self.written("block_sizes.py")
-        for row in rows:
-            self.assert_positive(float(row["predicted, µs"]), "predicted, µs")
-            if not row["layout"].startswith("random"):
-                self.assertGreaterEqual(float(row["rate beside blocks of 64"]), 0.85, row)
-
     @needs_cpu
     def test_model_speed(self):
         self.assertEqual(self.written("model_speed.py"), [])
@@ -660,7 +615,7 @@ class Bench(SmallBatchCases, TorchCallCases, unittest.TestCase):
                 self.assertIn(f"benches += executable('{stem}'", meson)
 
     def test_documents_name_programs_that_are_there(self):
-        for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").glob("*.md"))):
+        for document in (_ROOT / "README.md", _ROOT / "dev", *sorted((_ROOT / "docs").rglob("*.md"))):
             for name in re.findall(r"\bbench/(\w+(?:\.(?:py|json))?)(?![\w/])", document.read_text()):
                 file = name if "." in name else f"{name}.cpp"
                 self.assertTrue(file in programs() or (file.endswith(".json") and (_BENCH / file).exists()), f"{document.name}: {file}")

@@ -1,9 +1,10 @@
 """What `meson install` installs serves C++ programs, also after the folder has moved: find_package(sparsekiln) and pkg-config
-build examples/first_light.cpp, which compiles a kernel and checks it."""
+build examples/first_light.cpp, which compiles a kernel and checks it, and the program of docs/cpp.md."""
 
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -63,21 +64,33 @@ class InstalledLibrary(unittest.TestCase):
             done = subprocess.run(configure, capture_output=True, text=True)
             self.assertEqual(done.returncode == 0, accepted, done.stdout + done.stderr)
 
-    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
-    @unittest.skipIf(option("cpu") == "disabled", "no cpu target")
-    def test_pkg_config_finds_it(self):
+    def pkg_config_builds(self, source: pathlib.Path) -> None:
+        """Compiles a program as docs/cpp.md says, and runs it."""
         found = {"PKG_CONFIG_PATH": str(self.libraries / "pkgconfig")}
         flags = subprocess.run(
             ["pkg-config", "--cflags", "--libs", "sparsekiln"],
             check=True, capture_output=True, text=True, env={**os.environ, **found},
         ).stdout.split()  # fmt: skip
-        program = self.folder / "first_light"
+        program = self.folder / source.stem
         compiler = os.environ.get("CXX", "g++").split()
         done = subprocess.run(
-            [*compiler, _ROOT / "examples/first_light.cpp", "-o", program, *flags], capture_output=True, text=True
+            [*compiler, source, "-o", program, *flags], capture_output=True, text=True
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.run_program(program)
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
+    @unittest.skipIf(option("cpu") == "disabled", "no cpu target")
+    def test_pkg_config_finds_it(self):
+        self.pkg_config_builds(_ROOT / "examples/first_light.cpp")
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
+    @unittest.skipIf(option("cpu") == "disabled", "no cpu target")
+    def test_the_program_of_the_document_runs(self):
+        (code,) = re.findall(r"^```cpp\n(.*?)^```", (_ROOT / "docs/cpp.md").read_text(), re.M | re.S)
+        source = self.folder / "document.cpp"
+        source.write_text(code)
+        self.pkg_config_builds(source)
 
 
 if __name__ == "__main__":

@@ -90,12 +90,3 @@ def test_the_names_that_an_example_of_there_uses_exist(name):
 def test_the_page_has_no_figure_of_speed():
     prose = re.sub(r"```.*?```", "", _PAGE, flags=re.S)
     assert not re.search(r"\d\s?(×|x\b|ms\b|µs|%|times)", prose), "a figure that no script writes"
-
-
-def test_links_of_the_page_lead_somewhere():
-    docs = pathlib.Path(__file__).resolve().parent.parent.parent / "docs"
-    links = re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", _PAGE)
-    assert links
-    for file, anchor in links:
-        headings = re.findall(r"^#+ (.*)$", (docs / file).read_text(), re.M)
-        assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings]

@@ -1,11 +1,6 @@
 """Block-sparse layers that are sharded over several processes compute what one process computes."""
 
 import copy
-import os
-import pathlib
-import re
-import subprocess
-import sys
 
 import pytest
 
@@ -479,17 +474,6 @@ def _weights_of_rank_0():
 
 def test_all_ranks_have_the_weights_of_rank_0_or_their_own(two):
     two.run(_weights_of_rank_0)
-
-
-def test_the_example_of_the_documentation_runs(tmp_path):
-    section = (pathlib.Path(__file__).resolve().parents[2] / "docs/python.md").read_text().partition("### Several processes")[2]
-    (tmp_path / "train.py").write_text(section.partition("```python\n")[2].partition("```")[0])
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    blocks = [int(number) for number in re.findall(r"output features sharded, rank \d: (\d+) of", done.stdout)]
-    assert len(blocks) == 2 and max(blocks) <= 1.05 * sum(blocks) / 2
-    assert (tmp_path / "checkpoint/.metadata").exists()
 
 
 # ---- refusals ----
