@@ -23,7 +23,7 @@ def write_pack(path: str | os.PathLike[str], layouts: Iterable[LayoutKernels], a
             for use, bound, target in kernels.made():
                 job = _job(kernels.layout, use, bound) | {"archs": list(archs) or [target]}
                 key = json.dumps(job)
-                if is_attached(use) and "in_features" not in job:
+                if is_attached(use) and job.keys().isdisjoint(("in_features", "out_features")):
                     key = json.dumps(job | {"layouts": []})  # code that serves all layouts
                 if key not in jobs:
                     kernels.layout.save(folder / job["layouts"][0])
