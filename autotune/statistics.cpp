@@ -1,6 +1,7 @@
 #include "autotune/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 
 namespace sparsekiln {

@@ -46,7 +46,7 @@ def _still_attached(layer) -> str:
             continue
         there = kernels.kernels_of(module.layout)
         for (use, bound), kernel in there._kernels.items():
-            if kernel.tier == "attached" and kernels.is_baked_later(module.layout, use):
+            if kernel.tier == "attached" and kernels.is_baked_later(use):
                 return f"the kernel of {use.operation} up to {bound} is not baked"
     return ""
 

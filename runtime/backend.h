@@ -19,6 +19,8 @@ struct DeviceBackend {
   Target::Kind kind;
   std::string_view names;  ///< of its devices, for messages
   bool (*is_device)(std::string_view text);
+  /// Which of these devices are an emulator's. Null: none.
+  bool (*is_emulated)(std::string_view text) = nullptr;
   /// Whether "auto" takes a device of this backend.
   bool (*available)();
   /// Throws `driver` where there is none, `invalid_argument` for a name that says no device.

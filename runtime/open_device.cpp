@@ -56,6 +56,11 @@ std::shared_ptr<const Device> open_device_for(const Target& target, std::string_
 
 bool names_device(std::string_view text) { return text == kAuto || parse_device(text).has_value(); }
 
+bool names_emulator(std::string_view text) {
+  const std::optional<DeviceName> asked = parse_device(text);
+  return asked && asked->devices->is_emulated != nullptr && asked->devices->is_emulated(asked->name);
+}
+
 Target resolve_target(std::string_view text) {
   const auto asked = parse_device(text);
   return asked ? asked->devices->target_of(asked->name) : Target::parse(text);

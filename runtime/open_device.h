@@ -18,6 +18,9 @@ namespace sparsekiln {
 /// Whether a text names a device, or is "auto", and no architecture.
 [[nodiscard]] bool names_device(std::string_view text);
 
+/// Whether a text names a device that is emulated, where nothing is timed, and launches are counted.
+[[nodiscard]] bool names_emulator(std::string_view text);
+
 /// The CUDA context that a kernel for `target` (as in Options) would be loaded in, made current where the
 /// thread had none (an emulated one is not); null for the cpu. Kernels of different contexts are different.
 /// Throws as `open_device` does.

@@ -107,7 +107,7 @@ void check_arguments(const RunArguments& arguments, std::string_view target, boo
 Answer run(const RunArguments& arguments) {
   const Options options = arguments.what.options();
   const TestLaunchShape launch = shape_of(arguments.launch, options);
-  const bool emulated = options.target.starts_with("emulated");
+  const bool emulated = names_emulator(options.target);
   check_arguments(arguments, options.target, emulated);
   const Layout layout = Layout::load(arguments.what.file);
   const Problem problem = make_problem(layout, options);

@@ -90,7 +90,7 @@ class Verification {
 
 Answer verify(const VerifyArguments& arguments) {
   const Options options = arguments.what.options();
-  if (!options.target.starts_with("emulated"))
+  if (!names_emulator(options.target))
     throw Error(
         ErrorKind::invalid_argument,
         fmt::format("--target {}: kernels are verified on the emulator, --target emulated or emulated:sm_80; "

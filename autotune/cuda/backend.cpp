@@ -115,12 +115,17 @@ Plan choose_by_price(const Problem& problem, const Target& target) {
 }
 
 /// The problem with a layout as any: what an attached kernel's config is priced for. Layers of convolutions
-/// have few blocks, and many positions. Where features are cut, the last block has as many of them.
+/// have few blocks, and many positions. Gradients of the weight have neither few blocks for the CTAs of a
+/// GPU, which sum up to twelve at once, nor just too many for one wave of them. Where features are cut, the
+/// last block has as many of them.
 Problem of_any_layout(Problem problem) {
   constexpr double kDensity = 0.1;
   static const Layout of_linear = patterns::random(128, 128, kDensity, 1);
+  static const Layout of_gradient = patterns::random(112, 112, kDensity, 1);
   static const Layout of_convolution = patterns::random(8, 8, kDensity, 1);
-  problem.layout = problem.convolution.present() ? of_convolution : of_linear;
+  problem.layout = problem.convolution.present()                 ? of_convolution
+                   : problem.operation == Operation::grad_weight ? of_gradient
+                                                                 : of_linear;
   const auto cut = [&](std::int64_t& features, std::int32_t side) {
     if (features != 0) features = (problem.layout.rows() - 1) * std::int64_t{side} + features % side;
   };

@@ -44,10 +44,10 @@ def build(version: str, python: str, stubs: pathlib.Path, into: pathlib.Path) ->
 
 
 def undefined(library: pathlib.Path) -> list[str]:
-    """The symbols that no library of glibc has in any version, and that CPython has not either."""
+    """The symbols that no library of glibc has in any version, nor CPython or PyTorch's stable ABI."""
     listed = subprocess.run(["nm", "--dynamic", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in listed.splitlines() if line.split()[-2] == "U"]
-    return [symbol for symbol in symbols if "@" not in symbol and not symbol.startswith(("Py", "_Py"))]
+    return [symbol for symbol in symbols if "@" not in symbol and not symbol.startswith(("Py", "_Py", "aoti_torch_", "torch_"))]
 
 
 def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str]) -> None:
@@ -82,7 +82,8 @@ def make(version: str, python: str, tools: pathlib.Path, stubs: pathlib.Path) ->
         places = [str(place) for folder in (WORK / f"env-{version}", tools.parent) for place in folder.glob("lib/python*/site-packages")]
         complete(wheel, tools, places)
         (wheel,) = made.iterdir()
-        run_with(tools, tools / "auditwheel", "repair", "--plat", f"manylinux_{_GLIBC.replace('.', '_')}_x86_64",
+        run_with(tools, tools / "auditwheel", "repair", "--exclude", "libtorch_cpu.so",
+                 "--plat", f"manylinux_{_GLIBC.replace('.', '_')}_x86_64",
                  "--wheel-dir", repaired, wheel, stdout=sys.stderr)  # fmt: skip
         (wheel,) = repaired.iterdir()
         if wheel.stat().st_size > _LARGEST:

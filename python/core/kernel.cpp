@@ -310,6 +310,7 @@ sk_kernel* Kernel::copy() const {
 
 sk_kernel_view Kernel::view() const { return now_->view(); }
 nb::object Kernel::layout() const { return now_->layout; }
+const sk_kernel* Kernel::handle() const { return now_->handle.get(); }
 
 nb::dict Kernel::computation() const {
   nb::dict texts;
@@ -375,6 +376,8 @@ void bind_kernel(nb::module_& module) {
           nb::arg("n").none())
       .def("workspace_counter_bytes", &Kernel::workspace_counter_bytes)
       .def("wait", &Kernel::wait)
+      .def_prop_ro("handle",
+                   [](const Kernel& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
       .def_prop_ro("layout", &Kernel::layout)
       .def_prop_ro("computation", &Kernel::computation)
       .def_prop_ro("op", [](const Kernel& self) { return std::string(self.view().operation); })

@@ -32,6 +32,8 @@ class Kernel {
   /// Under the GIL; its text until the next call of this.
   [[nodiscard]] sk_kernel_view view() const;
   [[nodiscard]] nb::object layout() const;
+  /// As long as this has no other layout, for other libraries of the package: see interface.h.
+  [[nodiscard]] const sk_kernel* handle() const;
   /// Every field of what is computed, as text, by its name as an argument of sparsekiln.compile.
   [[nodiscard]] nb::dict computation() const;
   [[nodiscard]] sk_kernel* copy() const;  ///< a handle of its own, as sk_kernel_copy

@@ -7,8 +7,18 @@
 #include "python/core/bindings.h"
 #include "python/core/element_types.h"
 #include "python/core/errors.h"
+#include "python/core/interface.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
+
+namespace {
+
+constexpr sparsekiln::python::Interface kInterface{.kernel_copy = sk_kernel_copy,
+                                                   .kernel_free = sk_kernel_free,
+                                                   .kernel_run = sk_kernel_run,
+                                                   .stated_threads = sk_stated_threads};
+
+}  // namespace
 
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of sparsekiln, for the package around it.";
@@ -31,6 +41,7 @@ NB_MODULE(_core, module) {
   module.def("set_threads", [](std::int32_t threads) { sparsekiln::python::check(sk_set_threads(threads)); });
   module.def("take_warning", sk_take_warning);
   module.def("set_team", [](std::uintptr_t team) { sk_set_team(reinterpret_cast<sk_team>(team)); });
+  module.def("interface", [] { return reinterpret_cast<std::uintptr_t>(&kInterface); });
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
   sparsekiln::python::bind_compile(module);

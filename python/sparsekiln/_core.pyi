@@ -18,6 +18,8 @@ def stated_threads() -> int:
 def set_threads(threads: int) -> None: ...
 def take_warning() -> str | None:
     """See sk_take_warning of c.h."""
+def interface() -> int:
+    """The address of the functions of the C interface that other libraries of the package call: python/core/interface.h."""
 def set_team(team: int) -> None:
     """The address of GOMP_parallel, or of what does the same; 0: none. See set_team of threads.h."""
 
@@ -102,6 +104,9 @@ class Kernel:
         them at zero; what follows them may hold anything."""
     def wait(self) -> None:
         """For a tiered kernel: returns when the baked one is in use."""
+    @property
+    def handle(self) -> int:
+        """The address of its sk_kernel, for other libraries of the package, as long as the kernel lives and has no other layout."""
     @property
     def layout(self) -> Any: ...
     @property

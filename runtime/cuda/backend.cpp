@@ -112,6 +112,7 @@ extern const DeviceBackend kDevices;
 constexpr DeviceBackend kDevices{.kind = Target::Kind::cuda,
                                  .names = "cuda, cuda:N, emulated, emulated:ARCH (sm_80)",
                                  .is_device = is_device,
+                                 .is_emulated = is_emulated,
                                  .available = available,
                                  .open = open,
                                  .target_of = target_of,

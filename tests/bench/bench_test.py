@@ -25,6 +25,7 @@ from documented import documented  # noqa: E402
 from predicted_cases import PredictedCases  # noqa: E402
 from sass_listing import LISTING, WGMMA_LISTING  # noqa: E402
 from small_batch_cases import SmallBatchCases  # noqa: E402
+from torch_call_cases import TorchCallCases  # noqa: E402
 
 _BUILD = pathlib.Path(os.environ.get("SPARSEKILN_BUILD", _ROOT / "build"))
 _BUILT = os.environ["SPARSEKILN_BENCHES"].split()  # programs that Meson found everything for
@@ -42,7 +43,7 @@ def programs() -> list[str]:
     return sorted(file.name for file in _BENCH.iterdir() if file.suffix in mains and mains[file.suffix] in file.read_text())
 
 
-class Bench(PredictedCases, SmallBatchCases, unittest.TestCase):
+class Bench(PredictedCases, SmallBatchCases, TorchCallCases, unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="sparsekiln-bench-")
         self.addCleanup(holder.cleanup)
@@ -94,14 +95,18 @@ class Bench(PredictedCases, SmallBatchCases, unittest.TestCase):
             document, lambda copy: self.script(name, *self.placed(shown, {"build": _BUILD, document: copy}), *options)
         )
 
-    def written_with_torch(self, name: str) -> list[dict[str, str]]:
-        """The rows of `written`, for a script for PyTorch layers."""
+    def with_torch(self) -> None:
+        """For a script for PyTorch layers."""
         if not _PYTHON_PACKAGE:
             self.skipTest("the Python package was not built")
         if importlib.util.find_spec("torch") is None:
             self.skipTest("not installed: torch")
         os.environ["PYTHONPATH"] = _PYTHON_PACKAGE
         self.addCleanup(os.environ.pop, "PYTHONPATH")
+
+    def written_with_torch(self, name: str) -> list[dict[str, str]]:
+        """The rows of `written`, for a script for PyTorch layers."""
+        self.with_torch()
         return self.written(name)
 
     def placed(self, arguments: list[str], places: dict) -> list[str]:

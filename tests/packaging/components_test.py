@@ -1,4 +1,4 @@
-"""packaging/components.json lists all that is compiled or linked into what the wheel has: the extension and the emulator.
+"""packaging/components.json lists all that is compiled or linked into what the wheel has: the extension, the operators of PyTorch and the emulator.
 
 What the build used is in ninja's log: the headers of each object, and the archives that the links name.
 """
@@ -33,7 +33,8 @@ class Components(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cores = [str(file.relative_to(_BUILD)) for file in _BUILD.glob("python/sparsekiln/_core.*.so")]
-        cls.targets = [*cores, "emulator/driver/libsparsekiln_emulator.so"]
+        operators = [str(file.relative_to(_BUILD)) for file in _BUILD.glob("python/sparsekiln/_torch_operators.so")]
+        cls.targets = [*cores, *operators, "emulator/driver/libsparsekiln_emulator.so"]
         inputs = {line for target in cls.targets for line in _ninja("inputs", target).splitlines()}
         cls.headers = set()
         wanted = False
@@ -74,7 +75,7 @@ class Components(unittest.TestCase):
         if not any("_core" in target for target in self.targets):
             self.skipTest("the Python package was not built")
         for component in sbom.components():
-            if component["headers"] and component["name"] != "XLA FFI":  # used where jaxlib is installed
+            if component["headers"] and component["name"] not in ("XLA FFI", "PyTorch, headers"):  # used where they are installed
                 used = any(re.search(pattern, header) for pattern in component["headers"] for header in self.headers)
                 self.assertTrue(used, f"{component['name']} is listed, but no header of it is included")
 

@@ -3,6 +3,8 @@
 import torch
 from torch.autograd import forward_ad
 
+from . import operator_library
+
 Tensor = torch.Tensor
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -22,6 +24,30 @@ def unobserved(*tensors: Tensor) -> bool:
         if type(tensor) not in _PLAIN or tensor.is_meta:
             return False
     return True
+
+
+_casts = getattr(torch._C, "_is_any_autocast_enabled", None)
+_is_wrapped = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+#: Whether a PyTorch is used in which is_ordinary may be asked, and operators are in C++.
+has_fast_path = operator_library.functions is not None and None not in (_dispatch_modes, open_transform, _casts, _is_wrapped)
+
+
+def is_ordinary(x: object) -> bool:
+    """Whether a call on this input, outside of compiled code and of traces, is ordinary: a plain tensor, under no mode and no transform,
+    with no forward-mode derivative, and nothing is cast."""
+    return (
+        type(x) in _PLAIN and not _dispatch_modes() and open_transform() is None and forward_ad._current_level < 0 and not _casts()
+    )  # fmt: skip
+
+
+def modes_are_open() -> bool:
+    """Whether a mode observes operators."""
+    return _dispatch_modes is None or _dispatch_modes() > 0
+
+
+def has_escaped(x: Tensor) -> bool:
+    """Whether it is from a transform that has ended."""
+    return _is_wrapped(x)
 
 
 def refuse_forward_mode() -> None:

@@ -1,11 +1,14 @@
 """The kernels of a layout: made when they are first needed, and shared by everything that uses the layout."""
 
 import atexit
+import contextlib
 import functools
+import itertools
 import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,7 +17,7 @@ import torch
 import sparsekiln
 from sparsekiln._dtypes import TRAINED
 
-from . import baking
+from . import baking, operator_library
 
 #: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
 DTYPES = {getattr(torch, array_name): name for array_name, name in TRAINED.items() if hasattr(torch, array_name)}
@@ -105,10 +108,11 @@ class LayoutKernels:
         if key not in self._kernels:
             self._compile(*key)
 
-    def count_call(self, key: tuple[Use, int]) -> None:
-        """Notes a call of a kernel that is there: after some it is baked, if it has tables."""
-        calls = self._calls[key] = self._calls.get(key, 0) + 1
-        if calls % baking.CALLS == 0 and baking.is_on() and time.monotonic() - self._begun >= baking.SECONDS:
+    def count_call(self, key: tuple[Use, int], count: int = 1) -> None:
+        """Notes calls of a kernel that is there: after some it is baked, if it has tables."""
+        before = self._calls.get(key, 0)
+        calls = self._calls[key] = before + count
+        if calls // baking.CALLS > before // baking.CALLS and baking.is_on() and time.monotonic() - self._begun >= baking.SECONDS:
             self._bake(key)
 
     def _bake(self, key: tuple[Use, int]) -> None:
@@ -153,6 +157,22 @@ class LayoutKernels:
                 )
             self._gate = kernels_of(gate)
         return self._gate
+
+    def share(self, weight: "Weight", key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> None:
+        """Tells the operators in C++ which kernel serves calls like the one that they have asked for, as long as it does."""
+        functions = operator_library.functions
+        if functions is None or weight.crow is None or key[0].overlap:
+            return
+        if launches := functions.sparsekiln_torch_launches():
+            self.count_call(key, launches)
+        use, bound = key
+        small = use.bound(0)
+        asks_after = baking.CALLS if is_baked_later(use) and key not in self._replaced else 0
+        with _sharing:
+            if self._kernels.get(key) is kernel:
+                functions.sparsekiln_torch_add(
+                    weight.number, kernel.handle, weight.blocks, 0 if bound == small else small + 1, bound, asks_after, *weight.versions
+                )  # fmt: skip
 
     def kernels(self) -> list["sparsekiln.Kernel"]:
         """All kernels made so far."""
@@ -291,10 +311,34 @@ class Owner(Protocol):
         """Has them hold its layout again, after others wrote to them; ValueError if they hold another one."""
 
 
+# Held while a kernel is shared, and while those that were are forgotten; by the same thread, too, where Python collects a Weight.
+_sharing = threading.RLock()
+
+
+class _Launches(threading.local):
+    kernels: list[tuple["Weight", tuple[Use, int], Any]] | None = None  #: those used, where C++ asks; else None
+
+
+_launches = _Launches()
+
+
+@contextlib.contextmanager
+def share_kernels() -> Iterator[None]:
+    """Shares the kernels that are used meanwhile with the operators in C++, which have asked for them."""
+    before, _launches.kernels = _launches.kernels, []
+    try:
+        yield
+        for weight, key, kernel in _launches.kernels:
+            weight.kernels.share(weight, key, kernel)
+    finally:
+        _launches.kernels = before
+
+
 class Weight:
     """Index tensors, the layout that they are known to hold, and its kernels that were used with them."""
 
-    __slots__ = ("__weakref__", "_ready", "blocks", "col", "cols", "crow", "kernels", "owner", "versions")
+    __slots__ = ("__weakref__", "_ready", "blocks", "col", "cols", "crow", "kernels", "number", "owner", "versions")
+    _numbers = itertools.count(1)
 
     def __init__(
         self, crow: weakref.ref | None, col: weakref.ref | None, versions: tuple, kernels: LayoutKernels, owner: weakref.ref | None = None
@@ -302,6 +346,7 @@ class Weight:
         self.crow, self.col, self.versions, self.kernels = crow, col, versions, kernels
         self.cols, self.blocks = kernels.layout.cols, kernels.layout.blocks
         self.owner = owner
+        self.number = next(self._numbers)  #: by which the operators in C++ know it
         self._ready: dict[tuple, tuple[Any, tuple[Use, int]]] = {}
         kernels.add_user(self)
 
@@ -312,6 +357,7 @@ class Weight:
             return None
         kernel, key = found
         self.kernels.count_call(key)
+        self._note(key, kernel)
         return kernel
 
     def make(self, use: Use, n: int, *form: Any) -> "sparsekiln.Kernel":
@@ -320,11 +366,22 @@ class Weight:
         while kernel is not (found := self.kernels.kernel(use, n)):  # another may have been baked in between
             self._ready[(use.operation, n > _BOUNDS[0], *form)] = found, (use, use.bound(n))
             kernel = found
+        self._note((use, use.bound(n)), kernel)
         return kernel
+
+    def _note(self, key: tuple[Use, int], kernel: Any) -> None:
+        if _launches.kernels is not None:
+            _launches.kernels.append((self, key, kernel))
 
     def forget_kernels(self) -> None:
         """Has the next calls look for theirs: there are others now."""
-        self._ready.clear()
+        with _sharing:
+            self._ready.clear()
+            self.__del__()
+
+    def __del__(self) -> None:
+        if operator_library.functions is not None:
+            operator_library.functions.sparsekiln_torch_forget(self.number)
 
 
 # By id() of the two index tensors; an entry is removed with either of them.

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from . import operator_library
 from .kernels import LayoutKernels, Use
 
 Tensor = torch.Tensor
@@ -27,6 +28,11 @@ Asked = bool | None
 
 class _Context(threading.local):
     depth = 0
+
+    def enter(self, change: int) -> None:
+        self.depth += change
+        if operator_library.functions is not None:
+            operator_library.functions.sparsekiln_torch_set_overlapping(self.depth > 0)
 
 
 _context = _Context()
@@ -43,11 +49,11 @@ def overlapping_launches() -> Iterator[None]:
     """
     if torch.compiler.is_compiling():
         raise RuntimeError("overlapping_launches is entered in compiled code; that follows the context that it is called in")
-    _context.depth += 1
+    _context.enter(1)
     try:
         yield
     finally:
-        _context.depth -= 1
+        _context.enter(-1)
 
 
 def asked_of(overlap: Asked, *operands: Tensor | None) -> Asked:
@@ -174,14 +180,23 @@ def _remember(tensor: Tensor, version: int, place: Place) -> None:
     others = [one for one in _read.get(key, ()) if one is not known and one.storage() is storage and one.tensor() is not None]
     entry = _Read(weakref.ref(storage, functools.partial(_remove, key)), weakref.ref(tensor), version, places)
     _read[key] = [*others, entry]
+    _tell_operators()
 
 
 def _forget(given: Sequence[Tensor | None]) -> None:
     for one in given:
         if one is not None:
             _read.pop(id(one.untyped_storage()), None)
+    _tell_operators()
 
 
 def _remove(key: int, dead: weakref.ref) -> None:
     if any(one.storage is dead for one in _read.get(key, ())):
         _read.pop(key, None)
+        _tell_operators()
+
+
+def _tell_operators() -> None:
+    """Whether those in C++ must ask how a launch of overlap=False begins, which forgets what is known."""
+    if operator_library.functions is not None:
+        operator_library.functions.sparsekiln_torch_set_remembering(bool(_read))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import is_autocast_enabled
 
 from sparsekiln._arguments import shown
 
@@ -117,6 +118,15 @@ def check_tensor(given: object, name: str = "the input") -> None:
         raise TypeError(f"{name} is {shown(given)}; a tensor would work")
 
 
+def check_input(x: object, in_features: int) -> None:
+    """Raises TypeError for an input of a linear layer that is no strided tensor, ValueError if it is not [..., in_features]."""
+    check_tensor(x)
+    if x.is_nested:
+        raise TypeError("the input is a nested tensor; pad it with torch.nested.to_padded_tensor")
+    if x.dim() == 0 or x.shape[-1] != in_features:
+        raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [..., {in_features}]")
+
+
 def check_loaded(name: str, tensor: Tensor) -> None:
     """Raises ValueError for a block-sparse tensor on meta."""
     if tensor.is_meta:
@@ -167,6 +177,11 @@ def dense(tensor: Tensor) -> Tensor:
     if tensor.is_contiguous() and not tensor.is_neg() and tensor.data_ptr() % 16 == 0:
         return tensor.detach()
     return tensor.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def casts() -> bool:
+    """Whether this is in an autocast region of a device with kernels."""
+    return is_autocast_enabled("cpu") or is_autocast_enabled("cuda")
 
 
 def autocast(device: str, *tensors: Any) -> Sequence[Any]:

@@ -12,7 +12,7 @@ from sparsekiln._arguments import shown
 from ..dispatch import refuse_transforms_of_bsr
 from ..kernels import kernels_of, know
 from ..launch_overlap import Asked
-from ..operands import autocast, check_loaded, check_optional_tensors, check_tensor
+from ..operands import autocast, casts, check_input, check_loaded, check_optional_tensors
 from .operators import call
 from .products import ACTIVATIONS
 
@@ -24,12 +24,8 @@ def apply(
     out_features: int, activation: str, overlap: Asked = False,
 ) -> Tensor:  # fmt: skip
     """act(x[..., in] · Wᵀ + bias) -> [..., out], with W in the form that the operators take. Follows torch.autocast."""
-    check_tensor(x)
-    if x.is_nested:
-        raise TypeError("the input is a nested tensor; pad it with torch.nested.to_padded_tensor")
-    if x.dim() == 0 or x.shape[-1] != in_features:
-        raise ValueError(f"the input has the shape {tuple(x.shape)}; this layer takes [..., {in_features}]")
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+    check_input(x, in_features)
+    if casts():
         x, values, bias = autocast(x.device.type, x, values, bias)
     rows = x if x.dim() == 2 else x.reshape(_rows_of(x), in_features)
     y = call(rows, values, bias, crow, col, in_features, out_features, activation, overlap=overlap)

@@ -3,6 +3,8 @@
 from typing import Any
 
 import torch
+from torch._C import _get_tracing_state as get_tracing_state
+from torch.compiler import is_compiling, is_exporting
 
 import sparsekiln
 from sparsekiln._arguments import flag, integer, shown
@@ -10,8 +12,11 @@ from sparsekiln._arguments import flag, integer, shown
 from .. import init
 from ..block_sparse_layer import BlockSparseLayer
 from ..blocks import in_blocks, parse_block, places_of, strongest
+from ..dispatch import has_fast_path, is_ordinary
+from ..operands import casts
 from ..weight_tools import computed_weight, refuse_tools_of_weight
 from .functional import apply, check_bsr, parse_activation
+from .operators import call_in_graph, launch
 from .products import ACTIVATIONS
 
 Tensor = torch.Tensor
@@ -119,22 +124,32 @@ class BlockSparseLinear(BlockSparseLayer):
     # ---- use ----
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None:
+        if is_compiling() or get_tracing_state() is not None:
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
             (values, crow, col), bias = self._operands(), self.bias
+            if has_fast_path and is_compiling() and not is_exporting() and type(x) is Tensor and x.dim() > 0 and not casts():
+                overlap = self._ask_to_overlap()
+                return call_in_graph(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, overlap)
         else:
             values, bias, crow, col = self._tensors()
-            self._check_indices(crow, col)
+            known = self._known
+            if not known or crow is not known[0] or col is not known[1]:
+                self.settle_indices()
+            if has_fast_path and is_ordinary(x):
+                overlap = self._ask_to_overlap()
+                return launch(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, overlap)
         return apply(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, self._ask_to_overlap())
 
     def _tensors(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """`weight_values`, `bias`, `crow_indices` and `col_indices`. Modules look up each attribute in Python, which takes a small layer
         longer than its kernel; they are where nn.Module keeps them, unless something gives the names another meaning."""
-        parameters, buffers = self._parameters, self._buffers
-        plain = type(self) is BlockSparseLinear and self._gathered is None and self.__dict__.keys().isdisjoint(_TENSORS)
-        if plain and "weight_values" in parameters and "bias" in parameters and "crow_indices" in buffers and "col_indices" in buffers:
-            return parameters["weight_values"], parameters["bias"], buffers["crow_indices"], buffers["col_indices"]
+        if type(self) is BlockSparseLinear and self._gathered is None and self.__dict__.keys().isdisjoint(_TENSORS):
+            parameters, buffers = self._parameters, self._buffers
+            try:
+                return parameters["weight_values"], parameters["bias"], buffers["crow_indices"], buffers["col_indices"]
+            except KeyError:
+                pass
         values, crow, col = self._operands()
         return values, self.bias, crow, col
 

@@ -16,12 +16,15 @@ All results are differentiable, and their gradients are differentiable once more
 import functools
 
 import torch
+from torch import is_grad_enabled
+from torch.nn import Parameter
 
 from ..custom_operator import custom_operator
-from ..dispatch import open_transform, refuse_forward_mode, unobserved
+from ..dispatch import has_escaped, modes_are_open, open_transform, refuse_forward_mode, unobserved
 from ..launch_overlap import Asked, asked_of
+from ..operands import check_input
 from ..transforms import rows_together
-from . import products, transforms
+from . import library_operators, products, transforms
 from .products import FROM_RESULT
 
 Tensor = torch.Tensor
@@ -86,7 +89,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         z, activation = None, "none"
     elif dz is not None:
         dy = dy + dz
-    grad_input, grad_weight = _gradient_operators(dy)
+    grad_input, grad_weight = getattr(ctx, "gradient_operators", None) or _gradient_operators(dy)
     dx = dw = dbias = None
     if needs[0]:
         dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
@@ -174,22 +177,96 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *arguments):
         if arguments[-1] in FROM_RESULT:
-            y, z = products.linear(*arguments), None
+            y, z = library_operators.linear(*arguments), None
         else:
-            y, z = products.linear_with_preactivation(*arguments)
+            z = library_operators.linear(*arguments[:-1], "none")
+            y = products.ACTIVATIONS[arguments[-1]](z)
         _save(ctx, arguments, y, z)
         return y
 
     backward = staticmethod(_backward)
 
 
+class _Traced(_Direct):
+    """_Direct for a trace of torch.compile, which finds the operators in C++ in it."""
+
+    @staticmethod
+    def backward(ctx, dy):
+        ctx.gradient_operators = _ops._linear_grad_input, _ops._linear_grad_weight
+        return _backward(ctx, dy)
+
+
+if library_operators.IN_CPP:
+    library_operators.define_recorded(_Traced.apply)
 _is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda tensor: False)
 
 
 def _gradient_operators(dy: Tensor) -> tuple:
     if not torch.is_grad_enabled() and unobserved(dy) and not _is_batched(dy):  # by is_grads_batched=True
-        return products.grad_input, products.grad_weight
+        return library_operators.grad_input, library_operators.grad_weight
     return _ops.linear_grad_input, _ops.linear_grad_weight
+
+
+class _Product(torch.autograd.Function):
+    """x[..., in] · Wᵀ + bias from C++ alone: what `_Direct` does takes longer than that."""
+
+    @staticmethod
+    def forward(ctx, x, values, bias, crow, col, *features):
+        ctx.set_materialize_grads(False)
+        ctx.features = features
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
+        return library_operators.linear(x, values, bias, crow, col, *features, "none")
+
+    @staticmethod
+    def backward(ctx, dy):
+        if dy is None:
+            return (None,) * 7
+        x, values, crow, col = ctx.saved_tensors
+        of_x, of_values, of_bias, *_ = ctx.needs_input_grad
+        features, shape = ctx.features, None
+        if torch.is_grad_enabled() or modes_are_open():  # the operators that are differentiable take matrices
+            shape, dy = dy.shape, dy.reshape(-1, dy.shape[-1])
+            x = None if x is None else x.reshape(-1, x.shape[-1])
+        grad_input, grad_weight = _ops.linear_grad_input, _ops.linear_grad_weight
+        if shape is None:
+            grad_input, grad_weight = library_operators.grad_input, library_operators.grad_weight
+        dx = dw = dbias = None
+        if of_x:
+            dx = grad_input(dy, None, values, crow, col, *features, "none")
+            dx = dx if shape is None else dx.reshape(*shape[:-1], dx.shape[-1])
+        if of_values:
+            _, block_out, block_in = values.shape
+            dw, dbias = grad_weight(x, dy, None, crow, col, block_out, block_in, *features, "none", of_bias)
+        elif of_bias:
+            dbias = dy.sum(tuple(range(dy.dim() - 1)))
+        return dx, dw, dbias if of_bias else None, None, None, None, None
+
+
+# Without the Python of torch.autograd.Function, which is for transforms.
+_record_product = super(torch.autograd.Function, _Product).apply
+
+
+def launch(x, values, bias, crow, col, in_features, out_features, activation, overlap: Asked) -> Tensor:
+    """act(x[..., in] · Wᵀ + bias), with W in the form that the operators take, where is_ordinary(x)."""
+    if not torch.is_grad_enabled() or not (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)):
+        return library_operators.linear(x, values, bias, crow, col, in_features, out_features, activation, overlap)
+    if activation == "none" and not has_escaped(x):
+        return _record_product(x, values, bias, crow, col, in_features, out_features)
+    check_input(x, in_features)
+    y = _Direct.apply(x.reshape(-1, in_features), values, bias, crow, col, in_features, out_features, activation)
+    return y.reshape(*x.shape[:-1], out_features)
+
+
+def call_in_graph(x, values, bias, crow, col, in_features, out_features, activation, overlap: Asked) -> Tensor:
+    """What `launch` does, for torch.compile outside of autocast: in little Python, and that without the name torch, since a graph has
+    guards for all of it."""
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if is_grad_enabled() and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)):
+        y = _ops._linear_recorded(rows, values, bias, crow, col, in_features, out_features, activation)
+    else:
+        overlap = type(values) is Parameter and overlap  # as asked_of says
+        y = _ops._linear(rows, values, bias, crow, col, in_features, out_features, activation, overlap)
+    return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
 
 
 def call(*arguments, overlap: Asked = False) -> Tensor:
@@ -204,7 +281,7 @@ def call(*arguments, overlap: Asked = False) -> Tensor:
         x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
     )
     if unobserved(x, values):
-        return _Direct.apply(*arguments) if needs_gradient else products.linear(*arguments, overlap)
+        return _Direct.apply(*arguments) if needs_gradient else library_operators.linear(*arguments, overlap)
     if needs_gradient:
         return _ops.linear(*arguments) if activation in FROM_RESULT else _ops.linear_with_preactivation(*arguments)[0]
     return _ops.linear(*arguments, asked_of(overlap, values, bias))
@@ -221,5 +298,5 @@ def call_transposed(x, values, crow, col, out_features, in_features, overlap: As
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
         return _ops.linear_grad_input(*arguments)
     if unobserved(x, values):
-        return products.grad_input(*arguments, overlap)
+        return library_operators.grad_input(*arguments, overlap)
     return _ops.linear_grad_input(*arguments, asked_of(overlap, values))

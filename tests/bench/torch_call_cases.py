@@ -1,0 +1,22 @@
+"""Tests of bench_test.py: what calls of PyTorch's layers take on the host."""
+
+import json
+import pathlib
+import sys
+
+_BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+
+
+class TorchCallCases:
+    """Tests of a class with `call`, `with_torch` and `assert_positive`."""
+
+    def test_torch_calls(self):
+        self.with_torch()
+        done = self.call([sys.executable, _BENCH / "torch_calls.py", "--short", "--json"])
+        devices = json.loads(done.stdout)["microseconds"]
+        self.assertIn("cpu", devices)
+        for rows in devices.values():
+            self.assertEqual(list(rows), ["inference", "forward", "training", "compiled inference", "compiled training"])
+            for name, row in rows.items():
+                for column in ("BlockSparseLinear", "nn.Linear", "ratio"):
+                    self.assert_positive(row[column], f"{name}, {column}")
