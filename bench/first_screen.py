@@ -38,7 +38,7 @@ def gpu(build: pathlib.Path, file: pathlib.Path, most: int | None) -> list[str]:
 
     right, unknown = sum(line["right"] for line in lines), sum(row["default_us"] is None for row in rows)
     said = (
-        f"Measured on {_CARDS[target]} on {date} (`./dev gpu bench`), {right} of {len(lines)} results right. The last column is predicted "
+        f"Measured on {_CARDS[target]} on {date}, {right} of {len(lines)} results right. The last column is predicted "
         f"by the cost model: no GPU has measured {unknown} of these {len(rows)} defaults yet."
     )
     columns = ["µs", "dense, cuBLAS", "PyTorch BSR", "Sparsekiln, default of that day", "fastest config tried", "default now, predicted"]

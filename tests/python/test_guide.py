@@ -59,7 +59,7 @@ def run(command, name, folder):
 def test_the_python_of_a_document_runs(name, tmp_path):
     code = program(read(name))
     skip_without_its_packages(name, code)
-    file = tmp_path / pathlib.Path(name).with_suffix(".py").name.replace("-", "_")
+    file = tmp_path / f"snippets of {pathlib.Path(name).stem}.py"  # no name of a module
     file.write_text(code)
     run([sys.executable, file], name, tmp_path)
 
