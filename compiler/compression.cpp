@@ -17,6 +17,7 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 31;
 }  // namespace
 
 void put_compressed(ByteWriter& out, std::span<const std::byte> data) {
+  if (data.size() > kMostBytes) throw std::runtime_error("a kernel of more bytes than are read back");
   std::vector<std::byte> compressed(ZSTD_compressBound(data.size()));
   const std::size_t size =
       ZSTD_compress(compressed.data(), compressed.size(), data.data(), data.size(), kLevel);

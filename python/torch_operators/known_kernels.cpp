@@ -1,6 +1,7 @@
 #include "python/torch_operators/known_kernels.h"
 
 #include <algorithm>
+#include <exception>
 
 #include <pthread.h>
 
@@ -47,10 +48,16 @@ std::shared_ptr<const KnownKernel> KnownKernels::find(const Form& form, const In
     const std::lock_guard lock(mutex_);
     const auto entry = entries_.find(key_of(indices.places()));
     if (entry == entries_.end() || entry->second.places != indices.places()) return nullptr;
+    for (std::size_t i = 0; i < indices.places().size(); ++i)  // what it keeps may have been moved
+      if (entry->second.memory[i].data_ptr() != indices.places()[i].data) return nullptr;
     for (const auto& one : entry->second.kernels)
       if (one->least <= n && n <= one->most && one->form == form) found = one;
   }
-  return found != nullptr && found->versions == indices.versions() ? found : nullptr;
+  try {
+    return found != nullptr && found->versions == indices.versions() ? found : nullptr;
+  } catch (const std::exception&) {  // an inference tensor has none
+    return nullptr;
+  }
 }
 
 void KnownKernels::add(const Indices& indices, std::shared_ptr<const KnownKernel> kernel) {

@@ -70,8 +70,9 @@ struct KnownKernel {
   mutable std::atomic<std::int64_t> launches = 0;
 };
 
-/// The kernels that Python has found for index tensors, by the memory that these are in. The table keeps that
-/// memory, so that no other tensor has its address. Thread-safe, and usable in processes that were forked.
+/// The kernels that Python has found for index tensors of layers, by the memory that these are in. The table
+/// keeps that memory, so that no other tensor has its address for as long as PyTorch does not move it.
+/// Thread-safe, and usable in processes that were forked.
 class KnownKernels {
  public:
   static KnownKernels& instance();

@@ -53,18 +53,18 @@ Tensor linear(const Tensor& given_x, const Tensor& values, const std::optional<T
   const Known known({Operation::forward, in_features, out_features, weight_shape(values), dtype_of(x),
                      bias.has_value(), activation},
                     crow, col, n, overlap);
-  if (known.kernel != nullptr) {
-    const Tensor y = empty_rows(x, out_features);
-    Launch launch(*known.kernel);
-    launch.add_rows("x", x);
-    launch.add("w", values, known.kernel->blocks);
-    launch.add("bias", bias);
-    launch.add_rows("y", y);
-    if (launch.run()) return y;
-  }
-  return torch::stable::detail::to<Tensor>(
-      known.request().results_of<1>("sparsekiln::_linear_by_python", x, values, bias, crow, col, in_features,
-                                    out_features, activation, overlap)[0]);
+  if (known.kernel != nullptr) try {
+      const Tensor y = empty_rows(x, out_features);
+      Launch launch(*known.kernel);
+      launch.add_rows("x", x);
+      launch.add("w", values, known.kernel->blocks);
+      launch.add("bias", bias);
+      launch.add_rows("y", y);
+      if (launch.run()) return y;
+    } catch (const std::exception&) {  // Python finds out why, and says it
+    }
+  return known.request().results_of<1>("sparsekiln::_linear_by_python", x, values, bias, crow, col,
+                                       in_features, out_features, activation, overlap)[0];
 }
 
 Tensor grad_input(const Tensor& given_dy, const std::optional<Tensor>& z, const Tensor& values,
@@ -75,18 +75,18 @@ Tensor grad_input(const Tensor& given_dy, const std::optional<Tensor>& z, const 
   const Known known({Operation::grad_input, in_features, out_features, weight_shape(values), dtype_of(dy),
                      z.has_value(), activation},
                     crow, col, n, overlap);
-  if (known.kernel != nullptr) {
-    const Tensor dx = empty_rows(dy, in_features);
-    Launch launch(*known.kernel);
-    launch.add_rows("dy", dy);
-    launch.add("w", values, known.kernel->blocks);
-    if (z) launch.add_rows("z", *z);
-    launch.add_rows("dx", dx);
-    if (launch.run()) return dx;
-  }
-  return torch::stable::detail::to<Tensor>(
-      known.request().results_of<1>("sparsekiln::_linear_grad_input_by_python", dy, z, values, crow, col,
-                                    in_features, out_features, activation, overlap)[0]);
+  if (known.kernel != nullptr) try {
+      const Tensor dx = empty_rows(dy, in_features);
+      Launch launch(*known.kernel);
+      launch.add_rows("dy", dy);
+      launch.add("w", values, known.kernel->blocks);
+      if (z) launch.add_rows("z", *z);
+      launch.add_rows("dx", dx);
+      if (launch.run()) return dx;
+    } catch (const std::exception&) {
+    }
+  return known.request().results_of<1>("sparsekiln::_linear_grad_input_by_python", dy, z, values, crow, col,
+                                       in_features, out_features, activation, overlap)[0];
 }
 
 /// Zeros for the blocks of the gradient that the layout does not have.
@@ -124,25 +124,26 @@ std::tuple<Tensor, Tensor> grad_weight(const Tensor& given_x, const Tensor& give
                      bias,
                      activation},
                     crow, col, n, {});
-  if (known.kernel != nullptr) {
-    const Tensor dw = empty({room, block_out, block_in}, x);
-    const std::int32_t of_sums = dtype == aoti_torch_dtype_float64() ? dtype : aoti_torch_dtype_float32();
-    const Tensor dbias = bias ? empty({out_features}, x, of_sums) : empty({0}, x);
-    Launch launch(*known.kernel);
-    launch.add_rows("x", x);
-    launch.add_rows("dy", dy);
-    if (z) launch.add_rows("z", *z);
-    launch.add("dw", dw, known.kernel->blocks);
-    if (bias) launch.add("dbias", dbias);
-    if (launch.run()) {
-      clear_room(dw, known.kernel->blocks);
-      return {dw, rounded(dbias, dtype)};
+  if (known.kernel != nullptr) try {
+      const Tensor dw = empty({room, block_out, block_in}, x);
+      const std::int32_t of_sums = dtype == aoti_torch_dtype_float64() ? dtype : aoti_torch_dtype_float32();
+      const Tensor dbias = bias ? empty({out_features}, x, of_sums) : empty({0}, x);
+      Launch launch(*known.kernel);
+      launch.add_rows("x", x);
+      launch.add_rows("dy", dy);
+      if (z) launch.add_rows("z", *z);
+      launch.add("dw", dw, known.kernel->blocks);
+      if (bias) launch.add("dbias", dbias);
+      if (launch.run()) {
+        clear_room(dw, known.kernel->blocks);
+        return {dw, rounded(dbias, dtype)};
+      }
+    } catch (const std::exception&) {
     }
-  }
   const auto results =
       known.request().results_of<2>("sparsekiln::_linear_grad_weight_by_python", x, dy, z, crow, col,
                                     block_out, block_in, in_features, out_features, activation, bias);
-  return {torch::stable::detail::to<Tensor>(results[0]), torch::stable::detail::to<Tensor>(results[1])};
+  return {results[0], results[1]};
 }
 
 /// An operator's body as PyTorch calls it. What it throws is thrown by PyTorch itself: no exception leaves

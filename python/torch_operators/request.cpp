@@ -1,6 +1,7 @@
 #include "python/torch_operators/request.h"
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -53,19 +54,22 @@ SPARSEKILN_EXPORT void sparsekiln_torch_add(std::uint64_t weight, std::uint64_t 
                                             std::int64_t least, std::int64_t most, std::int64_t asks_after,
                                             std::int64_t crow_version, std::int64_t col_version) {
   if (current == nullptr) return;
-  sk_kernel* copy = nullptr;
-  if (interface().kernel_copy(reinterpret_cast<const sk_kernel*>(kernel), &copy) != SK_OK) return;
-  auto known = std::make_shared<KnownKernel>();
-  known->form = current->form;
-  known->weight = weight;
-  known->least = least;
-  known->most = most;
-  known->blocks = blocks;
-  known->asks_after = asks_after;
-  known->versions = {crow_version, col_version};
-  known->kernel = std::shared_ptr<const sk_kernel>(
-      copy, [](const sk_kernel* one) { interface().kernel_free(const_cast<sk_kernel*>(one)); });
-  KnownKernels::instance().add(current->indices, std::move(known));
+  try {
+    auto known = std::make_shared<KnownKernel>();
+    known->form = current->form;
+    known->weight = weight;
+    known->least = least;
+    known->most = most;
+    known->blocks = blocks;
+    known->asks_after = asks_after;
+    known->versions = {crow_version, col_version};
+    sk_kernel* copy = nullptr;
+    if (interface().kernel_copy(reinterpret_cast<const sk_kernel*>(kernel), &copy) != SK_OK) return;
+    known->kernel = std::shared_ptr<const sk_kernel>(
+        copy, [](const sk_kernel* one) { interface().kernel_free(const_cast<sk_kernel*>(one)); });
+    KnownKernels::instance().add(current->indices, std::move(known));
+  } catch (const std::exception&) {  // later calls ask again
+  }
 }
 
 /// In a Request: that Python refuses the call.

@@ -31,9 +31,11 @@ class Request {
 
   template <std::size_t results, typename... Arguments>
   auto results_of(const char* operation, const Arguments&... arguments) {
-    const auto results_of_python = torch_operators::results_of<results>(operation, arguments...);
+    const auto stack = torch_operators::results_of<results>(operation, arguments...);
+    std::array<Tensor, results> tensors;
+    for (std::size_t i = 0; i < results; ++i) tensors[i] = torch::stable::detail::to<Tensor>(stack[i]);
     check();
-    return results_of_python;
+    return tensors;
   }
 
   const Form& form;

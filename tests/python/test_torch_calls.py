@@ -222,7 +222,7 @@ def test_index_tensors_that_are_written_to_are_read_again(asked):
             source.bias.copy_(bias)
             for _ in range(2):
                 torch.testing.assert_close(library_operators.linear(x, values, bias, crow, col, *rest, False), dense_of(source, x))
-    assert len(asked) == 3
+    assert len(asked) == 6  # no layer owns these: others may have their memory and counts of their own
 
 
 def test_what_a_layer_refuses_of_its_index_tensors_it_refuses_after_calls():
@@ -233,6 +233,53 @@ def test_what_a_layer_refuses_of_its_index_tensors_it_refuses_after_calls():
         layer.col_indices.copy_(torch.from_numpy(_OTHER.col.copy()))
         with pytest.raises(ValueError, match="hold the layout"):
             layer(x)
+
+
+def test_index_tensors_of_one_memory_with_counts_of_their_own_are_told_apart():
+    import numpy as np
+
+    layers = [make_layer(layout) for layout in (_LAYOUT, _OTHER)]
+    x = torch.randn(3, 80)
+    crow, col = np.zeros(6, np.int32), np.zeros(25, np.int32)
+    kept = []
+    with torch.no_grad():
+        for layer in layers:
+            crow[:], col[: layer.layout.blocks] = layer.layout.crow, layer.layout.col
+            indices = torch.from_numpy(crow), torch.from_numpy(col[: layer.layout.blocks])
+            kept.append(indices)
+            y = library_operators.linear(x, layer.weight_values, layer.bias, *indices, 80, 80, "none", False)
+            torch.testing.assert_close(y, dense_of(layer, x))
+
+
+def test_memory_that_is_moved_is_not_taken_for_another():
+    layer, x = make_layer(), torch.randn(3, 80)
+    with torch.no_grad():
+        layer(x)
+        layer.crow_indices.share_memory_()
+        layer.col_indices.share_memory_()
+        others = [make_layer(_OTHER) for _ in range(8)]  # perhaps where the first one's were
+        for one in (layer, *others):
+            torch.testing.assert_close(one(x), dense_of(one, x))
+
+
+@pytest.mark.parametrize("shape", [(3, 80), (2, 3, 80), (80,)], ids=str)
+def test_a_backward_pass_within_vmap_takes_activations_of_any_rank(shape):
+    layer = make_layer()
+    x = torch.randn(shape, requires_grad=True)
+    y, directions = layer(x), torch.randn(4, *shape)
+    dx = torch.func.vmap(lambda dy: torch.autograd.grad(y, x, dy, retain_graph=True)[0])(directions)
+    torch.testing.assert_close(dx, directions @ layer.to_dense().detach())
+
+
+def test_compiled_graphs_have_second_derivatives():
+    layer, x = make_layer(), torch.randn(3, 80, requires_grad=True)
+    compiled = torch.compile(layer, backend="eager")
+    (dx,) = torch.autograd.grad((compiled(x) ** 2).sum(), x, create_graph=True)
+    (given,) = torch.autograd.grad((dx**2).sum(), layer.weight_values)
+    weight = layer.to_dense()
+    y = torch.nn.functional.linear(x, weight, layer.bias)
+    (wanted,) = torch.autograd.grad(((2 * y @ weight) ** 2).sum(), layer.weight_values)
+    torch.testing.assert_close(given, wanted, rtol=1e-3, atol=1e-3)
 
 
 def test_another_layout_at_the_same_address_is_not_taken_for_the_first():

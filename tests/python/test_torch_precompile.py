@@ -81,6 +81,16 @@ def test_the_model_computes_nothing_and_keeps_its_gradients(compiled):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_blocks_in_other_slots_are_those_of_the_layer(compiled):
+    layer = _linear(48, 32, LAYOUT, 16, max_blocks=6)
+    layer.relayout(sparsekiln.Layout([[0, 1, 0], [1, 0, 0]]))
+    x = torch.randn(5, 48, requires_grad=True)
+    precompile(layer, x, progress=False)
+    compiled.clear()
+    layer(x).sum().backward()
+    assert not compiled
+
+
 def test_autocast_decides_the_type(compiled):
     with torch.autocast("cpu", torch.bfloat16):
         precompile(_linear(48, 32, LAYOUT, 16), torch.randn(5, 48), progress=False)

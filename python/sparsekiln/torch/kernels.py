@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import functools
 import itertools
+import os
 import threading
 import time
 import weakref
@@ -161,8 +162,8 @@ class LayoutKernels:
     def share(self, weight: "Weight", key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> None:
         """Tells the operators in C++ which kernel serves calls like the one that they have asked for, as long as it does."""
         functions = operator_library.functions
-        if functions is None or weight.crow is None or key[0].overlap:
-            return
+        if functions is None or weight.crow is None or weight.owner is None or key[0].overlap:
+            return  # of tensors that no layer owns, others may have the memory and counts of writes of their own
         if launches := functions.sparsekiln_torch_launches():
             self.count_call(key, launches)
         use, bound = key
@@ -313,6 +314,7 @@ class Owner(Protocol):
 
 # Held while a kernel is shared, and while those that were are forgotten; by the same thread, too, where Python collects a Weight.
 _sharing = threading.RLock()
+os.register_at_fork(before=_sharing.acquire, after_in_parent=_sharing.release, after_in_child=_sharing.release)
 
 
 class _Launches(threading.local):
@@ -377,9 +379,12 @@ class Weight:
         """Has the next calls look for theirs: there are others now."""
         with _sharing:
             self._ready.clear()
-            self.__del__()
+            self._forget_in_cpp()
 
     def __del__(self) -> None:
+        self._forget_in_cpp()
+
+    def _forget_in_cpp(self) -> None:
         if operator_library.functions is not None:
             operator_library.functions.sparsekiln_torch_forget(self.number)
 

@@ -62,14 +62,19 @@ class _Refused(threading.local):
 _refused = _Refused()
 
 
+def _reason(error: BaseException) -> str:
+    """What C++ raises instead, which is never empty."""
+    return f"{type(error).__name__}: {error}"
+
+
 def refuse(error: BaseException) -> None:
     """Ends a call that C++ has asked Python for: an exception does not get through C++."""
     assert functions is not None
     _refused.error = error
-    functions.sparsekiln_torch_fail(str(error).encode())
+    functions.sparsekiln_torch_fail(_reason(error).encode(errors="replace"))
 
 
 def refusal(error: RuntimeError) -> BaseException:
     """What was refused in the call that ended with `error`, or that itself."""
     refused, _refused.error = _refused.error, None
-    return error if refused is None or str(refused) not in str(error) else refused  # else that of a graph, which raised it
+    return error if refused is None or _reason(refused) not in str(error) else refused  # else that of a graph, which raised it

@@ -111,7 +111,7 @@ class _Recorder(TorchDispatchMode):
 
 def _calls_of(model: torch.nn.Module, sample: Any, backward: bool) -> list[tuple[Any, tuple]]:
     """The different calls of operators in a pass through the model, with the model's own tensors, and _Like for others."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # which takes PyTorch a second to load
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # which takes PyTorch a second to load
 
     own = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -124,7 +124,7 @@ def _calls_of(model: torch.nn.Module, sample: Any, backward: bool) -> list[tuple
     real = {id(stand_in): own[name] for name, stand_in in stand_ins.items()}
     calls: dict[tuple, tuple[Any, tuple]] = {}
     for operator, arguments in recorder.calls:
-        given = tree_map(lambda one: _given(one, real), arguments)
+        given = tree_map(lambda one: _given(one, real) if isinstance(one, FakeTensor) else one, arguments)
         leaves, structure = tree_flatten(given)
         forms = tuple(one.form if isinstance(one, _Like) else id(one) if isinstance(one, Tensor) else one for one in leaves)
         calls.setdefault((operator, forms, str(structure)), (operator, given))
@@ -141,11 +141,9 @@ def _arguments(sample: Any) -> tuple[tuple, dict[str, Any]]:
     raise TypeError(f"the sample is {shown(sample)}; a tensor, a tuple of arguments, or a dict of named ones would work")
 
 
-def _given(argument: Any, real: dict[int, Tensor]) -> Any:
-    if not isinstance(argument, Tensor):
-        return argument
-    own = real.get(id(argument))
-    return _Like(argument) if own is None else own
+def _given(stand_in: Tensor, real: dict[int, Tensor]) -> "Tensor | _Like":
+    own = real.get(id(stand_in))
+    return _Like(stand_in) if own is None else own
 
 
 def _call(operator: Any, arguments: tuple) -> None:

@@ -28,12 +28,14 @@ def main(arguments: list[str]) -> int:
         make = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         parser.error(f"--from-model {given.from_model}: {error}")
-    model, sample = make()
     try:
+        model, sample = make()
         precompile(
             model, sample, backward=False if given.forward else None, threads=given.jobs, pack=given.output,
             archs=[arch for arch in given.arch.split(",") if arch],
         )  # fmt: skip
+    except (TypeError, ValueError) as error:
+        parser.error(str(error))
     except sparsekiln.Error as error:
         print(f"sparsekiln: {error}", file=sys.stderr)
         return 1

@@ -89,7 +89,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         z, activation = None, "none"
     elif dz is not None:
         dy = dy + dz
-    grad_input, grad_weight = getattr(ctx, "gradient_operators", None) or _gradient_operators(dy)
+    grad_input, grad_weight = (None if twice else getattr(ctx, "gradient_operators", None)) or _gradient_operators(dy)
     dx = dw = dbias = None
     if needs[0]:
         dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
@@ -224,7 +224,7 @@ class _Product(torch.autograd.Function):
         x, values, crow, col = ctx.saved_tensors
         of_x, of_values, of_bias, *_ = ctx.needs_input_grad
         features, shape = ctx.features, None
-        if torch.is_grad_enabled() or modes_are_open():  # the operators that are differentiable take matrices
+        if torch.is_grad_enabled() or modes_are_open() or open_transform() is not None:  # the operators that are differentiable take matrices
             shape, dy = dy.shape, dy.reshape(-1, dy.shape[-1])
             x = None if x is None else x.reshape(-1, x.shape[-1])
         grad_input, grad_weight = _ops.linear_grad_input, _ops.linear_grad_weight
