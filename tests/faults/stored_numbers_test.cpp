@@ -14,6 +14,8 @@
 #include <sparsekiln/patterns.h>
 
 #include "compiler/attach.h"
+#include "compiler/bytes.h"
+#include "compiler/compression.h"
 #include "runtime/build.h"
 #include "runtime/isolated.h"
 #include "runtime/open_device.h"
@@ -46,14 +48,18 @@ struct Stored {
   const char* name;
   BuildJob job;
   cache::Identity identity;
+  Binary binary;
   std::vector<std::byte> payload;
   std::vector<Range> metadata;  ///< all of the payload but machine code and PTX; what comes first most often
   std::unique_ptr<const TestLaunch> launch;
 };
 
+/// Where a payload has `part`, which it compresses.
 template <class Bytes>
 Range find(const std::vector<std::byte>& payload, const Bytes& part) {
-  const auto bytes = std::as_bytes(std::span(part));
+  ByteWriter compressed;
+  put_compressed(compressed, std::as_bytes(std::span(part)));
+  const std::vector<std::byte> bytes = std::move(compressed).take();
   const auto at = std::search(payload.begin(), payload.end(), bytes.begin(), bytes.end());
   REQUIRE(at != payload.end());
   const auto begin = static_cast<std::size_t>(at - payload.begin());
@@ -66,12 +72,14 @@ Stored stored(const char* name, const Layout& layout, Options options, std::int6
   Stored stored{.name = name,
                 .job = job_of(layout, options),
                 .identity = {},
+                .binary = {},
                 .payload = {},
                 .metadata = {},
                 .launch = {}};
   const BuildJob& job = stored.job;
   stored.identity = identity_of(job.problem, job.target, job.plan);
-  const Binary binary = *build_without_layout(job).binary;
+  stored.binary = *build_without_layout(job).binary;
+  const Binary& binary = stored.binary;
   stored.payload = serialize_binary(stored.identity, binary);
   const Range code = find(stored.payload, binary.code);
   stored.metadata = {{0, code.begin}, {0, code.begin}, {0, code.begin}};
@@ -158,8 +166,17 @@ void change_number(std::vector<std::byte>& payload, Range range, Random& random)
   std::memcpy(&payload[at], &number, size);
 }
 
+/// A kernel whose data, which its payload compresses, has another number.
+std::vector<std::byte> with_other_data(const Stored& kernel, Random& random) {
+  Binary binary = kernel.binary;
+  std::vector<std::byte>& data = binary.data[below(random, binary.data.size())].bytes;
+  change_number(data, {0, data.size()}, random);
+  return serialize_binary(kernel.identity, binary);
+}
+
 std::vector<std::byte> mutant_of(const Stored& kernel, std::size_t seed) {
   Random random(seed);
+  if (!kernel.binary.data.empty() && random() % 2 == 0) return with_other_data(kernel, random);
   std::vector<std::byte> payload = kernel.payload;
   for (std::size_t changes = 1 + below(random, 3); changes > 0; --changes) {
     const Range range = kernel.metadata[below(random, kernel.metadata.size())];
