@@ -225,7 +225,7 @@ TEST_CASE(
   const ScratchFolder scratch;
   const Built built = build(patterns::random(4, 4, 0.5, 1), small_kernel(1, scratch.path()));
   const std::vector<std::byte> payload = serialize(*built.binary);
-  // What is compressed has several forms. What was read is written in one of them, and read as the same.
+  // Compressed bytes have several forms: what was read is written in one of them, and read as the same.
   const auto read = [](const std::vector<std::byte>& bytes) {
     try {
       const std::vector<std::byte> written = serialize(deserialize(bytes));

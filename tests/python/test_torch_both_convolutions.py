@@ -330,5 +330,26 @@ def test_forward_mode_derivatives(layers, kernel):
 
 def test_derivatives_of_torch_func(layers):
     layer = make_layer(layers)
-    with refused(NotImplementedError, "torch.func", "backward"):
-        torch.func.grad(lambda x: layer(x).sum())(images(layer, 1, (5, 5)))
+    dense, x = layer.to_dense(), images(layer, 2, (5, 5))
+
+    def loss(one, parameters, x):
+        return torch.func.functional_call(one, parameters, (x,)).square().sum()
+
+    ours = {name: one.detach() for name, one in layer.named_parameters()}
+    theirs = {name: one.detach() for name, one in dense.named_parameters()}
+    of_x = torch.func.grad(loss, 2)
+    torch.testing.assert_close(of_x(layer, ours, x), of_x(dense, theirs, x), rtol=1e-4, atol=1e-4)
+    found = torch.func.grad(loss, 1)(layer, ours, x)
+    loss(layer, dict(layer.named_parameters()), x).backward()
+    for name, one in layer.named_parameters():
+        torch.testing.assert_close(found[name], one.grad)
+    each = torch.func.vmap(torch.func.grad(loss, 1), (None, None, 0))(layer, ours, torch.stack([x, 2 * x]))
+    for name, one in torch.func.grad(loss, 1)(layer, ours, 2 * x).items():
+        torch.testing.assert_close(each[name][1], one)
+
+
+def test_a_hessian_by_two_reverse_passes(layers):
+    layer = make_layer(layers)
+    dense, x = layer.to_dense(), images(layer, 1, (3, 3))
+    found, wanted = (torch.func.jacrev(torch.func.jacrev(lambda x: one(x).square().sum()))(x) for one in (layer, dense))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)

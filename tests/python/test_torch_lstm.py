@@ -206,8 +206,22 @@ def test_what_has_no_derivative_is_refused():
     layer, x = make(), torch.randn(4, 3, INPUTS)
     with pytest.raises(NotImplementedError, match="forward-mode"):
         torch.func.jvp(lambda one: layer(one)[0], (x,), (x,))
-    with pytest.raises(NotImplementedError, match="recurrent layers"):
-        torch.func.grad(lambda one: layer(one)[0].sum())(x)
+    with pytest.raises(NotImplementedError, match="lstm_backward has no derivative"):
+        torch.func.jacrev(torch.func.jacrev(lambda one: layer(one)[0].square().sum()))(x)
+
+
+def test_derivatives_of_torch_func():
+    layer, x = make(num_layers=2, bidirectional=True), torch.randn(4, 3, INPUTS)
+
+    def loss(parameters, x):
+        return torch.func.functional_call(layer, parameters, (x,))[0].square().sum()
+
+    found = torch.func.grad(loss, (0, 1))({name: one.detach() for name, one in layer.named_parameters()}, x)
+    x.requires_grad_()
+    loss(dict(layer.named_parameters()), x).backward()
+    assert torch.equal(found[1], x.grad)
+    for name, one in layer.named_parameters():
+        torch.testing.assert_close(found[0][name], one.grad)
 
 
 def test_dropout_is_between_layers_and_in_training_alone():

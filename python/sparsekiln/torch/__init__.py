@@ -22,7 +22,6 @@ if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         f"{LOWEST_PYTORCH} and later have it: pip install 'torch>={LOWEST_PYTORCH}'"
     )
 
-from . import flops as _flops
 from . import init
 from .baking import set_baking
 from .convolution.convolutions import BlockSparseConv1d, BlockSparseConv2d, BlockSparseConv3d

@@ -67,13 +67,10 @@ def refuse_transforms_of_bsr() -> None:
         )
 
 
-def refuse_derivatives(layers: str, dense: bool = True) -> None:
-    """torch.func takes no custom operators apart: see linear/transforms.py. `dense`: the layers have to_dense."""
+def refuse_derivatives(layers: str) -> None:
+    """Raises NotImplementedError under derivatives of torch.func, for operators that it does not take apart: see custom_operator.py."""
     if _derivative_is_open():
-        instead = ", or a dense layer of the same weight: layer.to_dense()" if dense else ""
-        raise NotImplementedError(
-            f"torch.func has no derivatives of block-sparse {layers}; backward() and torch.autograd.grad would work{instead}"
-        )
+        raise NotImplementedError(f"torch.func has no derivatives of {layers}; backward() and torch.autograd.grad would work")
 
 
 def _derivative_is_open() -> bool:

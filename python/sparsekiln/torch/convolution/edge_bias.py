@@ -10,6 +10,7 @@ differentiable, and their gradients are differentiable once more.
 """
 
 import functools
+import inspect
 from collections.abc import Sequence
 from typing import List, NamedTuple, Optional  # noqa: UP035, the schema of an operator is made of them
 
@@ -18,15 +19,15 @@ import torch
 
 import sparsekiln
 
-from ..custom_operator import custom_operator
+from .. import trilinear
+from ..custom_operator import Derivative, custom_operator
 from ..launch_overlap import Asked
 from ..operands import check_operand
 from . import products
 from .geometry import Geometry, by
-from .operators import is_direct, unless_recorded
+from .operators import blocks_of, is_direct, products_of, unless_recorded
 
 Tensor = torch.Tensor
-_ops = torch.ops.sparsekiln
 
 
 @functools.lru_cache(maxsize=64)
@@ -83,10 +84,13 @@ def check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, 
     check_edges(gain, bias, out_channels, form, x.shape[1:-1], taps, values)
 
 
-def convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
+def convolve(
+    x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
+    taps: str, overlap: Optional[bool] = False,
+) -> Tensor:  # fmt: skip
     check_convolution(x, values, gain, bias, crow, col, out_channels, geometry, taps)
     edges = {"edge_gain": gain, "edge_bias": bias}
-    return products.convolution(x, values, None, crow, col, out_channels, geometry, taps, overlap, edges)
+    return products.convolve(x, values, None, crow, col, out_channels, geometry, taps, overlap, edges)
 
 
 def _y(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
@@ -107,23 +111,19 @@ def _gradients_of(dy, sums, gain, input, geometry, taps) -> tuple[Tensor, Tensor
 
 
 def _save(ctx, inputs, output) -> None:
-    x, values, gain, _, crow, col, ctx.out_channels, ctx.geometry, ctx.taps, _ = inputs
-    ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
+    x, values, gain, _, crow, col, *_ = inputs
+    ctx.products = products_of(dict(zip(_NAMES, inputs)))._replace(crow=None, col=None)
     ctx.save_for_backward(x if any(ctx.needs_input_grad[1:3]) else None, values, gain, crow, col)
 
 
 def _backward(ctx, dy) -> tuple:
     x, values, gain, crow, col = ctx.saved_tensors
-    needs = ctx.needs_input_grad
-    sums = dx = dw = None
-    if needs[2]:
-        sums = _ops.convolution(x, values, None, crow, col, ctx.out_channels, ctx.geometry, ctx.taps)
-    scaled, dgain, dbias = _ops.edge_bias_gradients(dy, sums, gain, ctx.input, ctx.geometry, ctx.taps)
-    if needs[0]:
-        dx = _ops.convolution_grad_input(scaled, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry, ctx.taps)
-    if needs[1]:
-        dw, _ = _ops.convolution_grad_weight(x, scaled, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
-    return dx, dw, dgain if needs[2] else None, dbias if needs[3] else None, *(None,) * 6
+    made, needs = ctx.products._replace(crow=crow, col=col), dict(zip(_NAMES, ctx.needs_input_grad))
+    sums = made.y(x, values) if needs["gain"] else None
+    scaled, dgain, dbias = edge_bias_gradients(dy, sums, gain, made.input, made.geometry, made.taps)
+    wanted = {role for role, name in (("x", "x"), ("w", "values")) if needs[name]}
+    found = trilinear.gradients(made, {"x": x, "w": values, "dy": scaled}, wanted)
+    return found.get("x"), found.get("w"), dgain if needs["gain"] else None, dbias if needs["bias"] else None, *(None,) * 6
 
 
 def _save_gradients(ctx, inputs, output) -> None:
@@ -146,18 +146,16 @@ def _backward_of_gradients(ctx, ddx, ddgain, ddbias) -> tuple:
     return by_dy.to(ctx.saved_tensors[0].dtype).reshape(ctx.saved_tensors[0].shape), by_sums, by_gain, None, None, None
 
 
-@custom_operator("sparsekiln::convolution_edge_bias", check_convolution, _y, save=_save, backward=_backward)
-def convolution_edge_bias(
-    x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
-    taps: str, overlap: Optional[bool] = False,
-) -> Tensor:  # fmt: skip
-    return convolve(x, values, gain, bias, crow, col, out_channels, geometry, taps, overlap)
+_NAMES = tuple(inspect.signature(convolve).parameters)
+convolution_edge_bias = custom_operator(
+    "sparsekiln::convolution_edge_bias", check_convolution, _y, derivative=Derivative(_save, _backward),
+    flops=trilinear.flops({"x": "x", "w": "values"}, blocks_of),
+)(convolve)  # fmt: skip
 
 
 @custom_operator(
-    "sparsekiln::edge_bias_gradients", _check_gradients, _gradients_of,
-    save=_save_gradients, backward=_backward_of_gradients,
-)  # fmt: skip
+    "sparsekiln::edge_bias_gradients", _check_gradients, _gradients_of, derivative=Derivative(_save_gradients, _backward_of_gradients)
+)
 def edge_bias_gradients(
     dy: Tensor, sums: Optional[Tensor], gain: Tensor, input: List[int], geometry: List[int], taps: str
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -176,5 +174,5 @@ def call(x, values, gain, bias, *others, overlap: Asked = False) -> Tensor:
     """y of the operator convolution_edge_bias, with its arguments and its gradients. `overlap` is for calls that autograd does not
     record."""
     operands = x, values, gain, bias
-    operator = convolve if is_direct(*operands) else _ops.convolution_edge_bias
+    operator = convolve if is_direct(*operands) else convolution_edge_bias
     return operator(*operands, *others, *unless_recorded(overlap, *operands))

@@ -12,18 +12,22 @@ block and a tap that it has, block_out, block_in]. `overlap` is as in ../linear/
 gradients are differentiable once more.
 """
 
-from typing import List, Optional  # noqa: UP035, the schema of an operator is made of them
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
-from ..custom_operator import custom_operator
-from ..dispatch import refuse_derivatives, refuse_forward_mode, unobserved
+from .. import trilinear
+from ..custom_operator import Operator, custom_operator
+from ..dispatch import refuse_forward_mode, unobserved
+from ..kernels import known_blocks
 from ..launch_overlap import Asked, asked_of
 from . import products
 from .geometry import Geometry
+from .tap_masks import differs_by_block
 
 Tensor = torch.Tensor
-_ops = torch.ops.sparsekiln
 
 
 def _y(x, values, bias, crow, col, out_channels, geometry, taps, overlap=False) -> Tensor:
@@ -44,130 +48,76 @@ def _y_of_transposed(x, values, bias, crow, col, out_channels, output, geometry,
     return products.empty_images(x, (x.shape[0], *output, out_channels), products.is_first(x, x.device))
 
 
-def _save(ctx, inputs, output) -> None:
-    x, values, _, crow, col, _, ctx.geometry, ctx.taps, _ = inputs
-    ctx.input, ctx.in_channels = list(x.shape[1:-1]), x.shape[-1]
-    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
+class ConvolutionProducts(NamedTuple):
+    """The products of a convolution, as trilinear.Products; of a transposed one, those of the convolution from its result to its input."""
+
+    crow: Tensor
+    col: Tensor
+    block: tuple[int, int]
+    channels: tuple[int, int]
+    input: list[int]
+    geometry: list[int]
+    taps: str
+
+    def y(self, x, w, bias=None):
+        return convolution(x, w, bias, self.crow, self.col, self.channels[1], self.geometry, self.taps)
+
+    def dx(self, dy, w):
+        return convolution_grad_input(dy, w, self.crow, self.col, self.channels[0], self.input, self.geometry, self.taps)
+
+    def dw(self, x, dy, bias=False):
+        return convolution_grad_weight(x, dy, self.crow, self.col, *self.block, self.geometry, bias, self.taps)
 
 
-def _sum_of_rows(dy: Tensor) -> Tensor:
-    return dy.sum(tuple(range(dy.dim() - 1)))
+def products_of(given: dict[str, Any]) -> ConvolutionProducts:
+    """From the arguments of an operator that is not transposed."""
+    x, dy = given.get("x"), given.get("dy")
+    block = given["values"].shape[-2:] if "values" in given else (given["block_out"], given["block_in"])
+    channels = (given["in_channels"] if x is None else x.shape[-1]), (given["out_channels"] if dy is None else dy.shape[-1])
+    input = given["input"] if x is None else x.shape[1:-1]
+    return ConvolutionProducts(given["crow"], given["col"], tuple(block), channels, list(input), given["geometry"], given["taps"])
 
 
-def _backward(ctx, dy) -> tuple:
-    x, values, crow, col = ctx.saved_tensors
-    needs = ctx.needs_input_grad
-    dx = dw = dbias = None
-    if needs[0]:
-        dx = _ops.convolution_grad_input(dy, values, crow, col, ctx.in_channels, ctx.input, ctx.geometry, ctx.taps)
-    if needs[1]:
-        dw, dbias = _ops.convolution_grad_weight(x, dy, crow, col, *values.shape[-2:], ctx.geometry, needs[2], ctx.taps)
-    elif needs[2]:
-        dbias = _sum_of_rows(dy)
-    return dx, dw, dbias if needs[2] else None, *(None,) * 6
+def _products_of_transposed(given: dict[str, Any]) -> ConvolutionProducts:
+    dy = given["x"]
+    return products_of({**given, "x": None, "dy": dy, "in_channels": given["out_channels"], "input": given["output"]})
 
 
-def _save_grad_input(ctx, inputs, output) -> None:
-    dy, values, crow, col, *_, ctx.geometry, ctx.taps = inputs
-    ctx.out_channels = dy.shape[-1]
-    ctx.save_for_backward(dy if ctx.needs_input_grad[1] else None, values, crow, col)
+def blocks_of(given: dict[str, Any], values: Tensor) -> int:
+    """How many blocks values have, each tap counted."""
+    if differs_by_block(given["taps"]):
+        return values.shape[0]
+    return known_blocks(given["crow"], given["col"]) * values.shape[1]
 
 
-def _backward_of_grad_input(ctx, ddx) -> tuple:
-    dy, values, crow, col = ctx.saved_tensors
-    ddy = dvalues = None
-    if ctx.needs_input_grad[0]:
-        ddy = _ops.convolution(ddx, values, None, crow, col, ctx.out_channels, ctx.geometry, ctx.taps)
-    if ctx.needs_input_grad[1]:
-        dvalues, _ = _ops.convolution_grad_weight(ddx, dy, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
-    return ddy, dvalues, *(None,) * 6
+def _define(name: str, function: Callable, check: Callable, results: Callable, operands: dict[str, str], products=products_of) -> Operator:
+    rule = trilinear.derivative(tuple(inspect.signature(function).parameters), operands, products)
+    count = trilinear.flops(operands, blocks_of)
+    return custom_operator(f"sparsekiln::{name}", check, results, derivative=rule, flops=count)(function)
 
 
-def _save_grad_weight(ctx, inputs, output) -> None:
-    x, dy, crow, col, *_, ctx.geometry, ctx.bias, ctx.taps = inputs
-    ctx.save_for_backward(x, dy, crow, col)
-
-
-def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
-    x, dy, crow, col = ctx.saved_tensors
-    dx = ddy = None
-    if ctx.needs_input_grad[0]:
-        dx = _ops.convolution_grad_input(dy, ddw, crow, col, x.shape[-1], list(x.shape[1:-1]), ctx.geometry, ctx.taps)
-    if ctx.needs_input_grad[1]:
-        ddy = _ops.convolution(x, ddw, ddbias if ctx.bias else None, crow, col, dy.shape[-1], ctx.geometry, ctx.taps)
-    return dx, ddy, *(None,) * 7
-
-
-def _save_transposed(ctx, inputs, output) -> None:
-    x, values, _, crow, col, *_, ctx.geometry, ctx.taps, _ = inputs
-    ctx.in_channels = x.shape[-1]
-    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
-
-
-def _backward_of_transposed(ctx, dy) -> tuple:
-    x, values, crow, col = ctx.saved_tensors
-    dx = dw = dbias = None
-    if ctx.needs_input_grad[0]:
-        dx = _ops.convolution(dy, values, None, crow, col, ctx.in_channels, ctx.geometry, ctx.taps)
-    if ctx.needs_input_grad[1]:
-        dw, _ = _ops.convolution_grad_weight(dy, x, crow, col, *values.shape[-2:], ctx.geometry, False, ctx.taps)
-    if ctx.needs_input_grad[2]:
-        dbias = _sum_of_rows(dy)
-    return dx, dw, dbias, *(None,) * 7
-
-
-@custom_operator("sparsekiln::convolution", products.check_convolution, _y, save=_save, backward=_backward)
-def convolution(
-    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int],
-    taps: str, overlap: Optional[bool] = False,
-) -> Tensor:  # fmt: skip
-    return products.convolution(x, values, bias, crow, col, out_channels, geometry, taps, overlap)
-
-
-@custom_operator(
-    "sparsekiln::convolution_grad_input", products.check_grad_input, _dx,
-    save=_save_grad_input, backward=_backward_of_grad_input,
+convolution = _define("convolution", products.convolution, products.check_convolution, _y, {"x": "x", "w": "values"})
+convolution_grad_input = _define("convolution_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"})
+convolution_grad_weight = _define(
+    "convolution_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"}
+)
+convolution_transposed = _define(
+    "convolution_transposed", products.transposed, products.check_transposed, _y_of_transposed, {"dy": "x", "w": "values"},
+    _products_of_transposed,
 )  # fmt: skip
-def convolution_grad_input(
-    dy: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_channels: int, input: List[int], geometry: List[int],
-    taps: str,
-) -> Tensor:
-    return products.grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
-
-
-@custom_operator(
-    "sparsekiln::convolution_grad_weight", products.check_grad_weight, _dw_and_dbias,
-    save=_save_grad_weight, backward=_backward_of_grad_weight,
-)  # fmt: skip
-def convolution_grad_weight(
-    x: Tensor, dy: Tensor, crow: Tensor, col: Tensor, block_out: int, block_in: int, geometry: List[int], bias: bool,
-    taps: str,
-) -> tuple[Tensor, Tensor]:
-    return products.grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
-
-
-@custom_operator(
-    "sparsekiln::convolution_transposed", products.check_transposed, _y_of_transposed,
-    save=_save_transposed, backward=_backward_of_transposed,
-)  # fmt: skip
-def convolution_transposed(
-    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, output: List[int],
-    geometry: List[int], taps: str, overlap: Optional[bool] = False,
-) -> Tensor:  # fmt: skip
-    return products.transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap)
 
 
 def call(x, values, bias, *others, overlap: Asked = False) -> Tensor:
     """y of the operator convolution, with its arguments and its gradients; without the dispatcher where nothing needs it. `overlap` is
     for calls that autograd does not record."""
     operands = x, values, bias
-    return (products.convolution if is_direct(*operands) else _ops.convolution)(*operands, *others, *unless_recorded(overlap, *operands))
+    return (products.convolution if is_direct(*operands) else convolution)(*operands, *others, *unless_recorded(overlap, *operands))
 
 
 def call_transposed(x, values, bias, *others, overlap: Asked = False) -> Tensor:
     """y of the operator convolution_transposed, in the same way."""
     operands = x, values, bias
-    operator = products.transposed if is_direct(*operands) else _ops.convolution_transposed
+    operator = products.transposed if is_direct(*operands) else convolution_transposed
     return operator(*operands, *others, *unless_recorded(overlap, *operands))
 
 
@@ -176,7 +126,6 @@ def is_direct(x, values, *others) -> bool:
     if torch.compiler.is_compiling():
         return False
     refuse_forward_mode()
-    refuse_derivatives("convolutions")
     return not _is_recorded(x, values, *others) and unobserved(x, values)
 
 

@@ -1,6 +1,6 @@
 """What a convolution computes, by the kernels of its layout: on tensors with memory, without a gradient.
 
-Functions here are the bodies of the operators, with the same arguments; see operators.py. Images have the shape
+Functions here are the bodies of the operators, and their annotations the schemas; see operators.py. Images have the shape
 [n, …, channels]. In memory they are channels-last, or on the cpu channels-first, as PyTorch's images usually are: then kernels
 read them in place, too, and results are of the same format. Elsewhere channels-first images are copied.
 """
@@ -9,6 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Sequence
+from typing import List, Optional  # noqa: UP035, the schema of an operator is made of them
 
 import torch
 
@@ -132,7 +133,14 @@ def check_convolution(x, values, bias, crow, col, out_channels, geometry, taps, 
     return form
 
 
-def convolution(x, values, bias, crow, col, out_channels, geometry, taps, overlap=False, edges=None) -> Tensor:
+def convolution(
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, geometry: List[int], taps: str,
+    overlap: Optional[bool] = False,
+) -> Tensor:  # fmt: skip
+    return convolve(x, values, bias, crow, col, out_channels, geometry, taps, overlap, {})
+
+
+def convolve(x, values, bias, crow, col, out_channels, geometry, taps, overlap, edges: dict[str, Tensor]) -> Tensor:
     """`edges`: edge_gain and edge_bias, by these names, instead of a bias, of any type; the kernel takes them in float32."""
     form = check_convolution(x, values, bias, crow, col, out_channels, geometry, taps)
     n, *input, in_channels = x.shape
@@ -144,7 +152,7 @@ def convolution(x, values, bias, crow, col, out_channels, geometry, taps, overla
     use = use if edges else _ordered(use, x)
     weight = find(crow, col, blocks_for(in_channels, values.shape[-1]))
     y = empty_images(x, (n, *output, out_channels), use.order == "feature-major")
-    return _forward(use, weight, x, values, y, bias, overlap, **(edges or {}))
+    return _forward(use, weight, x, values, y, bias, overlap, **edges)
 
 
 def _epilogue(bias: Tensor | None) -> str:
@@ -180,7 +188,10 @@ def check_transposed(x, values, bias, crow, col, out_channels, output, geometry,
     return form
 
 
-def transposed(x, values, bias, crow, col, out_channels, output, geometry, taps, overlap=False) -> Tensor:
+def transposed(
+    x: Tensor, values: Tensor, bias: Optional[Tensor], crow: Tensor, col: Tensor, out_channels: int, output: List[int],
+    geometry: List[int], taps: str, overlap: Optional[bool] = False,
+) -> Tensor:  # fmt: skip
     form = check_transposed(x, values, bias, crow, col, out_channels, output, geometry, taps)
     n, *input, in_channels = x.shape
     padding = tuple(size - least for size, least in zip(output, form.least_input(input)))
@@ -205,7 +216,9 @@ def check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps) 
     return form
 
 
-def grad_input(dy, values, crow, col, in_channels, input, geometry, taps) -> Tensor:
+def grad_input(
+    dy: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_channels: int, input: List[int], geometry: List[int], taps: str
+) -> Tensor:
     form = check_grad_input(dy, values, crow, col, in_channels, input, geometry, taps)
     n, *output, out_channels = dy.shape
     use = _ordered(_use("grad_input", tuple(values.shape[-2:]), dy, (in_channels, out_channels), form, taps, input, output), dy)
@@ -231,7 +244,9 @@ def check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, tap
     return form
 
 
-def grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps) -> tuple[Tensor, Tensor]:
+def grad_weight(
+    x: Tensor, dy: Tensor, crow: Tensor, col: Tensor, block_out: int, block_in: int, geometry: List[int], bias: bool, taps: str
+) -> tuple[Tensor, Tensor]:
     """The second result, the gradient of the bias, is empty if `bias` is false."""
     form = check_grad_weight(x, dy, crow, col, block_out, block_in, geometry, bias, taps)
     n, *input, in_channels = x.shape

@@ -22,10 +22,9 @@ from ..dispatch import refuse_forward_mode, refuse_transforms_of_bsr, unobserved
 from ..kernels import kernels_of, know
 from ..operands import autocast, check_loaded, check_matrix, check_tensor
 from .functional import check_bsr, indices_of, keep_out_of_graphs, parse_activation
-from .operators import call
+from .operators import call, grad_input, grad_weight
 
 Tensor = torch.Tensor
-_ops = torch.ops.sparsekiln
 
 
 def _shown(tensor: object) -> str:
@@ -88,7 +87,7 @@ def _multiply(name: str, x: Tensor, sparse: Tensor, turned: bool) -> Tensor:
     check_matrix(name, x, in_features if turned else out_features, values)
     if turned:
         return call(x, values, None, entry.crow, entry.col, in_features, out_features, "none")
-    return _ops.linear_grad_input(x, None, values, entry.crow, entry.col, in_features, out_features, "none")
+    return grad_input(x, None, values, entry.crow, entry.col, in_features, out_features, "none")
 
 
 @keep_out_of_graphs
@@ -107,7 +106,7 @@ def sdd(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
     block_out, block_in = like.values().shape[1:]
     a, b = autocast(a.device.type, a, b)
     check_matrix("a", a.t(), a.shape[0], b)
-    values, _ = _ops.linear_grad_weight(
+    values, _ = grad_weight(
         b, a.t(), None, entry.crow, entry.col, block_out, block_in, b.shape[1], a.shape[0], "none", False
     )
     return torch.sparse_bsr_tensor(like.crow_indices(), like.col_indices(), values, size=like.shape, check_invariants=False)
@@ -180,7 +179,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if weight is not b:
         y = call(x, values, None, crow, col, columns, rows, "none")
     else:
-        y = _ops.linear_grad_input(x, None, values, crow, col, columns, rows, "none")
+        y = grad_input(x, None, values, crow, col, columns, rows, "none")
     return _apart(y, which.numel()).reshape(*batch, a.shape[-2], b.shape[-1])
 
 

@@ -14,17 +14,22 @@ All results are differentiable, and their gradients are differentiable once more
 """
 
 import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import is_grad_enabled
 from torch.nn import Parameter
 
-from ..custom_operator import custom_operator
+from .. import trilinear
+from ..custom_operator import Derivative, Operator, custom_operator
 from ..dispatch import has_escaped, modes_are_open, open_transform, refuse_forward_mode, unobserved
+from ..kernels import known_blocks
 from ..launch_overlap import Asked, asked_of
 from ..operands import check_input
-from ..transforms import rows_together
-from . import library_operators, products, transforms
+from ..transforms import each, rows_together
+from . import library_operators, products
 from .products import FROM_RESULT
 
 Tensor = torch.Tensor
@@ -80,7 +85,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     if dy is None and dz is None:
         return None, None, None, *ctx.others
     if activation not in FROM_RESULT and (z is None or twice):
-        z = _ops.linear(x, values, bias, crow, col, *ctx.arguments, "none")
+        z = linear(x, values, bias, crow, col, *ctx.arguments, "none")
     if dy is None:
         dy, z, activation = dz, None, "none"
     elif activation != "none" and (twice or dz is not None or not (needs[0] or needs[1])):
@@ -89,82 +94,73 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         z, activation = None, "none"
     elif dz is not None:
         dy = dy + dz
-    grad_input, grad_weight = (None if twice else getattr(ctx, "gradient_operators", None)) or _gradient_operators(dy)
+    of_input, of_weight = (None if twice else getattr(ctx, "gradient_operators", None)) or _gradient_operators(dy)
     dx = dw = dbias = None
     if needs[0]:
-        dx = grad_input(dy, z, values, crow, col, *ctx.arguments, activation)
+        dx = of_input(dy, z, values, crow, col, *ctx.arguments, activation)
     if needs[1]:
         block_out, block_in = values.shape[1:]
-        dw, dbias = grad_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
+        dw, dbias = of_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
     elif needs[2]:
         dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
     return dx, dw, dbias if needs[2] else None, *ctx.others
 
 
-def _refuse_activation(activation: str) -> None:
-    if activation != "none":
-        raise RuntimeError(
-            "the gradient operators of sparsekiln are differentiable without an activation alone; call backward with "
-            "create_graph=True, which takes them apart"
-        )
+class LinearProducts(NamedTuple):
+    """The products of a linear layer, as trilinear.Products."""
+
+    crow: Tensor
+    col: Tensor
+    block: tuple[int, int]
+    features: tuple[int, int]
+    activation: str = "none"
+
+    def _of(self) -> tuple:
+        if self.activation != "none":
+            raise RuntimeError(
+                "the gradient operators of sparsekiln are differentiable without an activation alone; call backward with "
+                "create_graph=True, which takes them apart"
+            )
+        return self.crow, self.col
+
+    def y(self, x, w, bias):
+        return linear(x, w, bias, *self._of(), *self.features, "none")
+
+    def dx(self, dy, w):
+        return grad_input(dy, None, w, *self._of(), *self.features, "none")
+
+    def dw(self, x, dy, bias):
+        return grad_weight(x, dy, None, *self._of(), *self.block, *self.features, "none", bias)
 
 
-def _save_grad_input(ctx, inputs, output) -> None:
-    dy, _, values, crow, col, in_features, out_features, activation, _ = inputs
-    ctx.arguments = in_features, out_features
-    ctx.activation = activation
-    ctx.save_for_backward(dy, values, crow, col)
+def _products(given: dict[str, Any]) -> LinearProducts:
+    block = given["values"].shape[1:] if "values" in given else (given["block_out"], given["block_in"])
+    return LinearProducts(given["crow"], given["col"], tuple(block), (given["in_features"], given["out_features"]), given["activation"])
 
 
-def _backward_of_grad_input(ctx, ddx) -> tuple:
-    _refuse_activation(ctx.activation)
-    dy, values, crow, col = ctx.saved_tensors
-    features = ctx.arguments
-    ddy = dvalues = None
-    if ctx.needs_input_grad[0]:
-        ddy = _ops.linear(ddx, values, None, crow, col, *features, "none")
-    if ctx.needs_input_grad[2]:
-        dvalues, _ = _ops.linear_grad_weight(
-            ddx, dy, None, crow, col, values.shape[1], values.shape[2], *features, "none", False
-        )
-    return ddy, None, dvalues, *(None,) * 6
+def _known(given: dict[str, Any], values: Tensor) -> int:
+    return known_blocks(given["crow"], given["col"])
 
 
-def _save_grad_weight(ctx, inputs, output) -> None:
-    x, dy, _, crow, col, _, _, in_features, out_features, activation, bias = inputs
-    ctx.arguments = in_features, out_features
-    ctx.activation, ctx.bias = activation, bias
-    ctx.save_for_backward(x, dy, crow, col)
-
-
-def _backward_of_grad_weight(ctx, ddw, ddbias) -> tuple:
-    _refuse_activation(ctx.activation)
-    x, dy, crow, col = ctx.saved_tensors
-    dx = ddy = None
-    if ctx.needs_input_grad[0]:
-        dx = _ops.linear_grad_input(dy, None, ddw, crow, col, *ctx.arguments, "none")
-    if ctx.needs_input_grad[1]:
-        ddy = _ops.linear(x, ddw, ddbias if ctx.bias else None, crow, col, *ctx.arguments, "none")
-    return dx, ddy, *(None,) * 9
+def _define(name: str, function: Callable, check: Callable, results: Callable, operands: dict[str, str], vmap: Callable, **rule) -> Operator:
+    names = tuple(inspect.signature(function).parameters)
+    rule = rule or {"derivative": trilinear.derivative(names, operands, _products)}
+    count = trilinear.flops(operands, _known)
+    return custom_operator(f"sparsekiln::{name}", check, results, vmap=vmap, flops=count, **rule)(function)
 
 
 _first_rows, _two_rows = (functools.partial(rows_together, rows=rows) for rows in ((0,), (0, 1)))
-custom_operator(
-    "sparsekiln::linear", products.check_linear, _y, backward=_backward, vmap=_first_rows,
-    save=lambda ctx, inputs, output: _save(ctx, inputs, output, None),
-)(products.linear)  # fmt: skip
-custom_operator(
-    "sparsekiln::linear_with_preactivation", products.check_linear, _y_and_z, backward=_backward, vmap=_first_rows,
-    save=lambda ctx, inputs, output: _save(ctx, inputs, *output),
-)(products.linear_with_preactivation)  # fmt: skip
-custom_operator(
-    "sparsekiln::linear_grad_input", products.check_grad_input, _dx, save=_save_grad_input, backward=_backward_of_grad_input,
-    vmap=_two_rows,
-)(products.grad_input)  # fmt: skip
-custom_operator(
-    "sparsekiln::linear_grad_weight", products.check_grad_weight, _dw_and_dbias, save=_save_grad_weight,
-    backward=_backward_of_grad_weight,
-)(products.grad_weight)  # fmt: skip
+_forward = {"x": "x", "w": "values"}
+linear = _define(
+    "linear", products.linear, products.check_linear, _y, _forward, _first_rows,
+    derivative=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, output, None), _backward),
+)  # fmt: skip
+linear_with_preactivation = _define(
+    "linear_with_preactivation", products.linear_with_preactivation, products.check_linear, _y_and_z, _forward, _first_rows,
+    derivative=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, *output), _backward),
+)  # fmt: skip
+grad_input = _define("linear_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"}, _two_rows)
+grad_weight = _define("linear_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"}, each)
 
 
 # ---- without the dispatcher ----
@@ -204,7 +200,7 @@ _is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedt
 def _gradient_operators(dy: Tensor) -> tuple:
     if not torch.is_grad_enabled() and unobserved(dy) and not _is_batched(dy):  # by is_grads_batched=True
         return library_operators.grad_input, library_operators.grad_weight
-    return _ops.linear_grad_input, _ops.linear_grad_weight
+    return grad_input, grad_weight
 
 
 class _Product(torch.autograd.Function):
@@ -227,18 +223,19 @@ class _Product(torch.autograd.Function):
         if torch.is_grad_enabled() or modes_are_open() or open_transform() is not None:  # the operators that are differentiable take matrices
             shape, dy = dy.shape, dy.reshape(-1, dy.shape[-1])
             x = None if x is None else x.reshape(-1, x.shape[-1])
-        grad_input, grad_weight = _ops.linear_grad_input, _ops.linear_grad_weight
         if shape is None:
-            grad_input, grad_weight = library_operators.grad_input, library_operators.grad_weight
+            by_input, by_weight = library_operators.grad_input, library_operators.grad_weight
+        else:
+            by_input, by_weight = grad_input, grad_weight
         dx = dw = dbias = None
         if of_x:
-            dx = grad_input(dy, None, values, crow, col, *features, "none")
+            dx = by_input(dy, None, values, crow, col, *features, "none")
             dx = dx if shape is None else dx.reshape(*shape[:-1], dx.shape[-1])
         if of_values:
             _, block_out, block_in = values.shape
-            dw, dbias = grad_weight(x, dy, None, crow, col, block_out, block_in, *features, "none", of_bias)
+            dw, dbias = by_weight(x, dy, None, crow, col, block_out, block_in, *features, "none", of_bias)
         elif of_bias:
-            dbias = dy.sum(tuple(range(dy.dim() - 1)))
+            dbias = trilinear.sum_of_rows(dy)
         return dx, dw, dbias if of_bias else None, None, None, None, None
 
 
@@ -276,15 +273,16 @@ def call(*arguments, overlap: Asked = False) -> Tensor:
     if not torch.compiler.is_compiling():
         refuse_forward_mode()
         if open_transform is not None and open_transform() is not None:
-            return transforms.linear(*arguments)
+            z = linear(*arguments[:-1], "none")
+            return z if activation == "none" else products.ACTIVATIONS[activation](z)
     needs_gradient = torch.is_grad_enabled() and (
         x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
     )
     if unobserved(x, values):
         return _Direct.apply(*arguments) if needs_gradient else library_operators.linear(*arguments, overlap)
     if needs_gradient:
-        return _ops.linear(*arguments) if activation in FROM_RESULT else _ops.linear_with_preactivation(*arguments)[0]
-    return _ops.linear(*arguments, asked_of(overlap, values, bias))
+        return linear(*arguments) if activation in FROM_RESULT else linear_with_preactivation(*arguments)[0]
+    return linear(*arguments, asked_of(overlap, values, bias))
 
 
 def call_transposed(x, values, crow, col, out_features, in_features, overlap: Asked = False) -> Tensor:
@@ -292,11 +290,9 @@ def call_transposed(x, values, crow, col, out_features, in_features, overlap: As
     features = out_features, in_features
     if not torch.compiler.is_compiling():
         refuse_forward_mode()
-        if open_transform is not None and open_transform() is not None:
-            return transforms.linear_grad_input(x, values, crow, col, *features)
     arguments = x, None, values, crow, col, *features, "none"
     if torch.is_grad_enabled() and (x.requires_grad or values.requires_grad):
-        return _ops.linear_grad_input(*arguments)
+        return grad_input(*arguments)
     if unobserved(x, values):
         return library_operators.grad_input(*arguments, overlap)
-    return _ops.linear_grad_input(*arguments, asked_of(overlap, values))
+    return grad_input(*arguments, asked_of(overlap, values))

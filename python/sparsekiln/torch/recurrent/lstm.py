@@ -12,7 +12,7 @@ import sparsekiln
 from sparsekiln._arguments import flag, integer, real
 
 from ..blocks import parse_block, strongest
-from ..dispatch import refuse_derivatives, refuse_forward_mode
+from ..dispatch import refuse_forward_mode
 from ..kernels import four_times, kernels_of
 from ..launch_overlap import asked_of
 from ..linear.layer import BlockSparseLinear
@@ -90,7 +90,6 @@ class _Gates(torch.nn.Module):
         """x [rows, inputs], h and c [n, hidden]; h of all steps, and the last h and c of each sequence."""
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
-            refuse_derivatives("recurrent layers")
         projection = self.input(x)
         return run_within([self.recurrent], lambda: self._steps(projection, h, c, batch_sizes, reverse))
 

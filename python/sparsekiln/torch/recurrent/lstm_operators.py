@@ -9,7 +9,7 @@ from typing import Optional
 
 import torch
 
-from ..custom_operator import custom_operator
+from ..custom_operator import Derivative, custom_operator
 from . import lstm_steps
 from .lstm_steps import GATES
 
@@ -46,13 +46,13 @@ def _gradients(ctx, dh, dh_n, dc_n, *_) -> tuple:
     if dh is None and dh_n is None and dc_n is None:
         return (None,) * 10
     _, needs_h0, _, needs_weight, *_ = ctx.needs_input_grad
-    dz, dh0, dc0, dw = torch.ops.sparsekiln.lstm_backward(
+    dz, dh0, dc0, dw = lstm_backward(
         dh, dh_n, dc_n, h, c, activations, h0, c0, values, crow, col, ctx.batch_sizes, ctx.reverse, needs_h0, needs_weight
     )  # fmt: skip
     return dz, dh0 if needs_h0 else None, dc0, dw if needs_weight else None, *(None,) * 6
 
 
-@custom_operator("sparsekiln::lstm", lstm_steps.check, _of_all_steps, save=_save, backward=_gradients)
+@custom_operator("sparsekiln::lstm", lstm_steps.check, _of_all_steps, derivative=Derivative(_save, _gradients))
 def lstm(
     projection: Tensor, h0: Tensor, c0: Tensor, values: Tensor, crow: Tensor, col: Tensor, batch_sizes: Sequence[int],
     reverse: bool, keep: bool, overlap: Optional[bool] = False,

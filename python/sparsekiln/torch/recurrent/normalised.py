@@ -7,9 +7,11 @@ from typing import Optional
 
 import torch
 
-from ..custom_operator import custom_operator
-from ..dispatch import refuse_derivatives, refuse_forward_mode, refuse_transforms_of_bsr
+from .. import trilinear
+from ..custom_operator import Derivative, custom_operator
+from ..dispatch import refuse_forward_mode, refuse_transforms_of_bsr
 from ..linear.functional import check_bsr, indices_of, keep_out_of_graphs, parse_activation
+from ..linear.operators import LinearProducts
 from ..linear.products import check_activation
 from ..operands import autocast, check_epsilon, check_matrix, check_operand, check_optional_tensors, check_tensor, check_weight, dense, readable
 from . import lstm_operators
@@ -105,26 +107,21 @@ def _gradients(ctx, dy, dc, *_) -> tuple:
     x, values, gain, bias, crow, col, multiplier, addend, c_before, c, sums, statistics = ctx.saved_tensors
     if dy is None and dc is None:
         return (None,) * 13
-    ops = torch.ops.sparsekiln
     if dy is None:
         dy = x.new_zeros((x.shape[0], c.shape[1]))
-    dz, dgain, dbias, dmultiplier, daddend, dc_before = ops.normalised_backward(
+    dz, dgain, dbias, dmultiplier, daddend, dc_before = normalised_backward(
         dy, dc, values, gain, bias, multiplier, addend, c_before, c, sums, statistics, ctx.activation
     )  # fmt: skip
-    needs = ctx.needs_input_grad
-    dx = dw = None
-    if needs[0]:
-        dx = ops.linear_grad_input(dz, None, values, crow, col, *ctx.features, "none")
-    if needs[1]:
-        dw, _ = ops.linear_grad_weight(x, dz, None, crow, col, *values.shape[1:], *ctx.features, "none", False)
+    wanted = {role for role, needed in zip(("x", "w"), ctx.needs_input_grad) if needed}
+    found = trilinear.gradients(LinearProducts(crow, col, values.shape[1:], ctx.features), {"x": x, "w": values, "dy": dz}, wanted)
     multiplies = multiplier is not None and c_before is None
     return (
-        dx, dw, dgain, dbias, None, None, None, None, dmultiplier if multiplies else None, daddend if addend is not None else None,
+        found.get("x"), found.get("w"), dgain, dbias, None, None, None, None, dmultiplier if multiplies else None, daddend if addend is not None else None,
         dc_before if c_before is not None else None, None, None,
     )  # fmt: skip
 
 
-@custom_operator("sparsekiln::normalised", _check, _results, save=_save, backward=_gradients)
+@custom_operator("sparsekiln::normalised", _check, _results, derivative=Derivative(_save, _gradients))
 def normalised(
     x: Tensor, values: Tensor, gain: Tensor, bias: Tensor, crow: Tensor, col: Tensor, in_features: int, out_features: int,
     multiplier: Optional[Tensor], addend: Optional[Tensor], c_before: Optional[Tensor], activation: str, epsilon: float,
@@ -177,7 +174,6 @@ def _operands(x: Tensor, weight: Tensor, numbers: list, rows: dict[str, tuple[Te
     check_tensor(x)
     refuse_transforms_of_bsr()
     refuse_forward_mode()
-    refuse_derivatives("normalised layers and cells", dense=False)
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"the input has the shape {tuple(x.shape)}; this weight takes [..., {weight.shape[1]}]")
     for name, (one, features) in rows.items():

@@ -102,7 +102,7 @@ class SmallWorldLSTM(torch.nn.Module):
         n = x.shape[1]
         if not torch.compiler.is_compiling():
             refuse_forward_mode()
-            refuse_derivatives("recurrent layers", dense=False)
+            refuse_derivatives("small-world LSTMs")
         products = autocast(x.device.type, self.multiply(x), self.add(x))
         like = products[0]
         if hx is None:

@@ -8,7 +8,7 @@ from typing import Optional
 
 import torch
 
-from ..custom_operator import custom_operator
+from ..custom_operator import Derivative, custom_operator
 from . import small_world_steps
 from .small_world_steps import Inputs, Kept
 
@@ -75,7 +75,9 @@ def _gradients(ctx, dh, dc_n, *_) -> tuple:
     return *of_products, of_numbers, *of_state, dvalues, none, none, dgains, dbiases, dgate_gain, dgate_bias, None, None, None
 
 
-@custom_operator("sparsekiln::small_world_lstm", small_world_steps.check, _of_all_steps, save=_save, backward=_gradients)
+@custom_operator(
+    "sparsekiln::small_world_lstm", small_world_steps.check, _of_all_steps, derivative=Derivative(_save, _gradients), transforms=False
+)
 def small_world_lstm(
     products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor, values: Sequence[Tensor],
     crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor, gate_bias: Tensor,
@@ -87,7 +89,7 @@ def small_world_lstm(
     )  # fmt: skip
 
 
-@custom_operator("sparsekiln::small_world_lstm_backward", small_world_steps.check_backward, _of_backward)
+@custom_operator("sparsekiln::small_world_lstm_backward", small_world_steps.check_backward, _of_backward, transforms=False)
 def small_world_lstm_backward(
     dh: Tensor, dc_n: Optional[Tensor], products_m: Tensor, products_a: Tensor, numbers: Sequence[Tensor], h0: Tensor, c0: Tensor,
     values: Sequence[Tensor], crows: Sequence[Tensor], cols: Sequence[Tensor], gains: Tensor, biases: Tensor, gate_gain: Tensor,
