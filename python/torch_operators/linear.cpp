@@ -146,6 +146,20 @@ std::tuple<Tensor, Tensor> grad_weight(const Tensor& given_x, const Tensor& give
   return {results[0], results[1]};
 }
 
+/// The backward pass of `linear` in one call.
+std::tuple<Tensor, Tensor, Tensor> gradients(const Tensor& given_dy, const std::optional<Tensor>& z,
+                                             const Tensor& x, const Tensor& values, const Tensor& crow,
+                                             const Tensor& col, std::int64_t in_features,
+                                             std::int64_t out_features, const std::string& activation,
+                                             bool bias) {
+  const Tensor dy = unrepeated(given_dy);
+  const Tensor dx =
+      grad_input(dy, z, values, crow, col, in_features, out_features, activation, /*overlap=*/false);
+  const auto [dw, dbias] = grad_weight(x, dy, z, crow, col, values.size(1), values.size(2), in_features,
+                                       out_features, activation, bias);
+  return {dx, dw, dbias};
+}
+
 /// An operator's body as PyTorch calls it. What it throws is thrown by PyTorch itself: no exception leaves
 /// this library.
 template <auto body>
@@ -166,6 +180,7 @@ void add_operators(torch::stable::detail::StableLibrary& library) {
   library.impl("_linear", operator_of<&linear>);
   library.impl("_linear_grad_input", operator_of<&grad_input>);
   library.impl("_linear_grad_weight", operator_of<&grad_weight>);
+  library.impl("_linear_gradients", operator_of<&gradients>);
 }
 
 }  // namespace

@@ -7,12 +7,30 @@ import pathlib
 import sys
 import tempfile
 
+import pytest
+
 if importlib.util.find_spec("sparsekiln") is None:
     sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent.parent / "build-portable/python"))
 
 _CACHE = tempfile.TemporaryDirectory(prefix="sparsekiln-tests-")
 os.environ["SPARSEKILN_CACHE_DIR"] = os.environ.get("SPARSEKILN_TEST_STORE", _CACHE.name)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.fixture
+def no_layer_seen():
+    """As in a process that has made no layer: graphs of torch.compile are for one number of blocks."""
+    import torch
+
+    from sparsekiln.torch import graphs
+
+    config, seen, sources = torch.compiler.config, dict(graphs._seen), torch.compiler.config.dynamic_sources
+    graphs._seen.clear()
+    config.dynamic_sources = ""
+    yield
+    graphs._seen.clear()
+    graphs._seen.update(seen)
+    config.dynamic_sources = sources
 
 
 def _seconds_since_start():

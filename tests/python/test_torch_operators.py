@@ -221,7 +221,7 @@ def test_layers_that_are_compiled_one_by_one_share_a_graph(densities):
     assert counting.graphs == 1
 
 
-def test_two_hundred_relayouts_compile_one_graph():
+def test_two_hundred_relayouts_compile_a_graph_for_one_number_of_blocks_and_one_for_all(no_layer_seen):
     layer, counting = make_layer(64, 96, block=8), _Counting()
     compiled = torch.compile(layer, fullgraph=True, backend=counting)
     optimiser = torch.optim.Adam(layer.parameters(), 0.01)
@@ -234,7 +234,17 @@ def test_two_hundred_relayouts_compile_one_graph():
         layer.relayout(sparsekiln.patterns.random(12, 8, 0.1 + 0.004 * step, seed=step), optimiser)
         if step % 40 == 0:
             torch.testing.assert_close(compiled(x), torch.nn.functional.linear(x, layer.to_dense(), layer.bias), rtol=1e-4, atol=1e-5)
-    assert counting.graphs == 1
+    assert counting.graphs == 2
+
+
+def test_a_sparsifier_has_one_graph_from_the_beginning(no_layer_seen):
+    model, counting, x = torch.nn.Sequential(torch.nn.Linear(256, 256)), _Counting(), torch.randn(3, 256)
+    sparsifier = sparsekiln.torch.Sparsifier(model, 0.2, 16, end_step=4, every=1, leave_small=False)
+    compiled = torch.compile(model, fullgraph=True, backend=counting)
+    for _ in range(5):
+        torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=0)
+        sparsifier.step()
+    assert counting.graphs == 1 and model[0].layout.density < 0.25
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)

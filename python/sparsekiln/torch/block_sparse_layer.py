@@ -12,7 +12,7 @@ from sparsekiln._arguments import flag, shown
 from . import resizing
 from .averages import Lineage, check_averages, check_averages_in_order
 from .blocks import PresentBlocks, along_outputs, gathered, grid, moved, places_of
-from .graphs import forget_recorded_graphs, make_numbers_of_blocks_dynamic
+from .graphs import forget_recorded_graphs
 from .index_tensors import IndexTensors, saved_layout
 from .kernels import DTYPES
 from .operands import blocks_for, check_tensor
@@ -21,8 +21,6 @@ from .slots import Slots
 from .weight_tools import Parametrizations
 
 Tensor = torch.Tensor
-
-make_numbers_of_blocks_dynamic()
 
 
 class BlockSparseLayer(IndexTensors):

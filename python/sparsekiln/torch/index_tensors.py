@@ -8,6 +8,7 @@ import torch
 
 import sparsekiln
 
+from .graphs import see_number_of_blocks
 from .kernels import LayoutKernels, kernels_of, know, layout_from_indices
 from .slots import Slots
 
@@ -64,6 +65,7 @@ class IndexTensors(torch.nn.Module):
 
     def _take(self, layout: "sparsekiln.Layout", slots: Slots | None) -> None:
         """From now on the layer has this layout."""
+        see_number_of_blocks((type(self), self.block_shape, self.weight_shape), self._room(layout))
         self._kernels, self._slots = kernels_of(layout), slots
         self._make_buffer("crow_indices", layout.rows + 1, torch.int32)
         self._make_buffer("col_indices", self._room(layout), torch.int32)

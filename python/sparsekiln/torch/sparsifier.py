@@ -11,6 +11,7 @@ from sparsekiln._arguments import flag, integer, real, shown
 from .block_sparse_layer import BlockSparseLayer
 from .blocks import checked_scores, largest, number_at, parse_block, row_of
 from .choice import Choice, Density, Where
+from .graphs import make_numbers_of_blocks_dynamic
 from .kinds import every_block, of_dense
 from .report import Report
 from .resizing import Optimizers, each_of, holds
@@ -83,6 +84,8 @@ class Sparsifier:
             raise ValueError(f"every {every}; blocks are removed every so many steps, 1 or more")
         if not 0 < initial_density <= 1:
             raise ValueError(f"an initial_density of {initial_density}; it is a fraction of the blocks, above 0 and up to 1")
+        if not fixed_shapes:
+            make_numbers_of_blocks_dynamic()
         self.begin_step, self.end_step, self.every = begin_step, end_step, every
         self.initial_density = initial_density
         self._model = model

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import is_autocast_enabled
 from torch._C import _get_tracing_state as get_tracing_state
 from torch.compiler import is_compiling, is_exporting
 
@@ -13,7 +14,6 @@ from .. import init
 from ..block_sparse_layer import BlockSparseLayer
 from ..blocks import in_blocks, parse_block, places_of, strongest
 from ..dispatch import has_fast_path, is_ordinary
-from ..operands import casts
 from ..weight_tools import computed_weight, refuse_tools_of_weight
 from .functional import apply, check_bsr, parse_activation
 from .operators import call_in_graph, launch
@@ -124,13 +124,16 @@ class BlockSparseLinear(BlockSparseLayer):
     # ---- use ----
 
     def forward(self, x: Tensor) -> Tensor:
-        if is_compiling() or get_tracing_state() is not None:
+        if is_compiling() and not is_exporting():
+            (values, crow, col), bias = self._operands(), self.bias
+            # In little Python, since a graph has guards for all of it.
+            if has_fast_path and type(x) is Tensor and x.dim() > 0 and not is_autocast_enabled("cpu") and not is_autocast_enabled("cuda"):
+                overlap = self._ask_to_overlap()
+                return call_in_graph(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, overlap)
+        elif is_compiling() or get_tracing_state() is not None:
             if torch.onnx.is_in_onnx_export():
                 return self._of_standard_operators(x)
             (values, crow, col), bias = self._operands(), self.bias
-            if has_fast_path and is_compiling() and not is_exporting() and type(x) is Tensor and x.dim() > 0 and not casts():
-                overlap = self._ask_to_overlap()
-                return call_in_graph(x, values, bias, crow, col, self.in_features, self.out_features, self.activation, overlap)
         else:
             values, bias, crow, col = self._tensors()
             known = self._known

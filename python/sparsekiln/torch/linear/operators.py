@@ -16,6 +16,7 @@ All results are differentiable, and their gradients are differentiable once more
 import functools
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -94,16 +95,25 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
         z, activation = None, "none"
     elif dz is not None:
         dy = dy + dz
-    of_input, of_weight = (None if twice else getattr(ctx, "gradient_operators", None)) or _gradient_operators(dy)
-    dx = dw = dbias = None
-    if needs[0]:
-        dx = of_input(dy, z, values, crow, col, *ctx.arguments, activation)
-    if needs[1]:
-        block_out, block_in = values.shape[1:]
-        dw, dbias = of_weight(x, dy, z, crow, col, block_out, block_in, *ctx.arguments, activation, needs[2])
-    elif needs[2]:
+    operators = (None if twice else getattr(ctx, "operators", None)) or _operators_for(dy)
+    dx, dw, dbias = _needed(operators, needs, dy, z, x, values, crow, col, ctx.arguments, activation)
+    if needs[2] and not needs[1]:
         dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
-    return dx, dw, dbias if needs[2] else None, *ctx.others
+    return dx, dw, dbias, *ctx.others
+
+
+def _needed(operators, needs, dy, z, x, values, crow, col, features, activation) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """dx, dW and, with the latter, the gradient of the bias, those that are needed."""
+    of_x, of_values, of_bias, *_ = needs
+    if of_x and of_values:
+        dx, dw, dbias = operators.gradients(dy, z, x, values, crow, col, *features, activation, of_bias)
+        return dx, dw, dbias if of_bias else None
+    if of_x:
+        return operators.grad_input(dy, z, values, crow, col, *features, activation), None, None
+    if of_values:
+        dw, dbias = operators.grad_weight(x, dy, z, crow, col, *values.shape[1:], *features, activation, of_bias)
+        return None, dw, dbias if of_bias else None
+    return None, None, None
 
 
 class LinearProducts(NamedTuple):
@@ -183,24 +193,29 @@ class _Direct(torch.autograd.Function):
     backward = staticmethod(_backward)
 
 
+_DIFFERENTIABLE = SimpleNamespace(grad_input=grad_input, grad_weight=grad_weight, gradients=products.gradients_by(grad_input, grad_weight))
+
+
 class _Traced(_Direct):
     """_Direct for a trace of torch.compile, which finds the operators in C++ in it."""
 
     @staticmethod
     def backward(ctx, dy):
-        ctx.gradient_operators = _ops._linear_grad_input, _ops._linear_grad_weight
+        ctx.operators = _IN_GRAPHS
         return _backward(ctx, dy)
 
 
 if library_operators.IN_CPP:
     library_operators.define_recorded(_Traced.apply)
+    _linear_in_graph, _recorded_in_graph = _ops._linear, _ops._linear_recorded
+    _IN_GRAPHS = SimpleNamespace(grad_input=_ops._linear_grad_input, grad_weight=_ops._linear_grad_weight, gradients=_ops._linear_gradients)
 _is_batched = getattr(getattr(torch._C, "_functorch", None), "is_legacy_batchedtensor", lambda tensor: False)
 
 
-def _gradient_operators(dy: Tensor) -> tuple:
+def _operators_for(dy: Tensor) -> Any:
     if not torch.is_grad_enabled() and unobserved(dy) and not _is_batched(dy):  # by is_grads_batched=True
-        return library_operators.grad_input, library_operators.grad_weight
-    return grad_input, grad_weight
+        return library_operators
+    return _DIFFERENTIABLE
 
 
 class _Product(torch.autograd.Function):
@@ -218,25 +233,16 @@ class _Product(torch.autograd.Function):
         if dy is None:
             return (None,) * 7
         x, values, crow, col = ctx.saved_tensors
-        of_x, of_values, of_bias, *_ = ctx.needs_input_grad
-        features, shape = ctx.features, None
+        operators, shape = library_operators, None
         if torch.is_grad_enabled() or modes_are_open() or open_transform() is not None:  # the operators that are differentiable take matrices
-            shape, dy = dy.shape, dy.reshape(-1, dy.shape[-1])
+            operators, shape, dy = _DIFFERENTIABLE, dy.shape, dy.reshape(-1, dy.shape[-1])
             x = None if x is None else x.reshape(-1, x.shape[-1])
-        if shape is None:
-            by_input, by_weight = library_operators.grad_input, library_operators.grad_weight
-        else:
-            by_input, by_weight = grad_input, grad_weight
-        dx = dw = dbias = None
-        if of_x:
-            dx = by_input(dy, None, values, crow, col, *features, "none")
-            dx = dx if shape is None else dx.reshape(*shape[:-1], dx.shape[-1])
-        if of_values:
-            _, block_out, block_in = values.shape
-            dw, dbias = by_weight(x, dy, None, crow, col, block_out, block_in, *features, "none", of_bias)
-        elif of_bias:
+        dx, dw, dbias = _needed(operators, ctx.needs_input_grad, dy, None, x, values, crow, col, ctx.features, "none")
+        if ctx.needs_input_grad[2] and not ctx.needs_input_grad[1]:
             dbias = trilinear.sum_of_rows(dy)
-        return dx, dw, dbias if of_bias else None, None, None, None, None
+        if shape is not None and dx is not None:
+            dx = dx.reshape(*shape[:-1], dx.shape[-1])
+        return dx, dw, dbias, None, None, None, None
 
 
 # Without the Python of torch.autograd.Function, which is for transforms.
@@ -259,10 +265,10 @@ def call_in_graph(x, values, bias, crow, col, in_features, out_features, activat
     guards for all of it."""
     rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     if is_grad_enabled() and (x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)):
-        y = _ops._linear_recorded(rows, values, bias, crow, col, in_features, out_features, activation)
+        y = _recorded_in_graph(rows, values, bias, crow, col, in_features, out_features, activation)
     else:
         overlap = type(values) is Parameter and overlap  # as asked_of says
-        y = _ops._linear(rows, values, bias, crow, col, in_features, out_features, activation, overlap)
+        y = _linear_in_graph(rows, values, bias, crow, col, in_features, out_features, activation, overlap)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], out_features)
 
 

@@ -194,6 +194,23 @@ def grad_weight(
     return _finish(result, col.shape[0], bias, x)
 
 
+def gradients_by(by_input: Callable, by_weight: Callable) -> Callable:
+    """What both compute, in one function."""
+
+    def gradients(
+        dy: Tensor, z: Optional[Tensor], x: Tensor, values: Tensor, crow: Tensor, col: Tensor, in_features: int, out_features: int,
+        activation: str, bias: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        features, block = (in_features, out_features), values.shape[1:]
+        dx = by_input(dy, z, values, crow, col, *features, activation)
+        return dx, *by_weight(x, dy, z, crow, col, *block, *features, activation, bias)
+
+    return gradients
+
+
+gradients = gradients_by(grad_input, grad_weight)
+
+
 def _finish(result: Tensor | tuple[Tensor, Tensor], room: int, bias: bool, like: Tensor) -> tuple[Tensor, Tensor]:
     """The two results of the operator from those of the kernel."""
     dw, dbias = result if bias else (result, like.new_empty(0))
