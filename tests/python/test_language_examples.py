@@ -46,7 +46,7 @@ def test_the_plain_network_computes_what_small_world_lstm_does(layers):
 
     from sparsekiln import patterns
     from sparsekiln.torch import BlockSparseLinear, SmallWorldLSTM
-    from sparsekiln.torch.kernels import four_times
+    from sparsekiln.torch.layouts import four_times
 
     torch.manual_seed(0)
     worlds = [patterns.watts_strogatz(8, 8, 3 / 8, 0.5, seed=number, diagonal=True) for number in range(6)]

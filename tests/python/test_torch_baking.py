@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from emulated_device import emulate_convolutions, needs_emulator  # noqa: E402
 
 import sparsekiln as sk  # noqa: E402
-from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, baking, kernels, set_baking  # noqa: E402
+from sparsekiln.torch import BlockSparseConv2d, BlockSparseLinear, background, baking, kernels, set_baking  # noqa: E402
 
 _CALLS = 4
 
@@ -204,7 +204,7 @@ def test_on_the_cpu_nothing_is_baked():
 
 
 def test_a_worker_that_ends_finishes_its_job_and_drops_the_others():
-    worker, done, begun, go_on = baking.Worker(), [], threading.Event(), threading.Event()
+    worker, done, begun, go_on = background.Worker("test"), [], threading.Event(), threading.Event()
 
     def first():
         begun.set()

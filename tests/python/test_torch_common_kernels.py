@@ -59,6 +59,53 @@ print(*sources)
 """
 
 
+#: Inference and a training step of a layer with an activation, whose kernels are in no pack, twice: arguments are a type and an
+#: activation. Prints the epilogues and derivatives of the launches of each.
+_ACTIVATION = """
+import sys
+import pytest, torch, sparsekiln
+import sparsekiln.torch
+from emulated_device import emulate_linear
+from sparsekiln.torch import background, kernels
+
+dtype, activation = getattr(torch, sys.argv[1]), sys.argv[2]
+act = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
+torch.manual_seed(1)
+layout = sparsekiln.patterns.random(3, 2, 0.6, seed=5)
+
+def step():
+    used = []
+    x = torch.randn(11, 64, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        emulated = emulate_linear(patch, "sm_90", bound=kernels._BOUNDS[0])
+        run = emulated.run
+        patch.setattr(emulated, "run", lambda kernel, *given, **named: used.append(kernel) or run(kernel, *given, **named))
+        with torch.no_grad():
+            inference = layer(x)
+        leaf = x.clone().requires_grad_()
+        y = layer(leaf)
+        dy = torch.randn_like(y)
+        y.backward(dy)
+        background.worker.wait()
+    w, v = layer.to_dense().detach().double().requires_grad_(), x.double().requires_grad_()
+    b = layer.bias.detach().double().requires_grad_()
+    wanted = act(torch.nn.functional.linear(v, w, b))
+    wanted.backward(dy.double())
+    near = {"rtol": 2.0**-6, "atol": 2.0**-4} if dtype == torch.bfloat16 else {"rtol": 2.0**-9, "atol": 2.0**-7}
+    for name, found, value in (("inference", inference, wanted), ("y", y, wanted), ("dx", leaf.grad, v.grad),
+                               ("dw", layer.weight_values.grad, layer.blocks_of(w.grad)), ("db", layer.bias.grad, b.grad)):
+        torch.testing.assert_close(found.double(), value.double(), **near, msg=lambda text: name + ": " + text)
+    layer.zero_grad()
+    return [one.computation["epilogue"] if one.op == "forward" else one.computation["derivative"] for one in used]
+
+with pytest.MonkeyPatch.context() as patch:
+    emulate_linear(patch, "sm_90", bound=kernels._BOUNDS[0])
+    layer = sparsekiln.torch.BlockSparseLinear(64, 96, layout, 32, activation=activation, dtype=dtype)
+    print(*step())
+    print(*step())
+"""
+
+
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory) -> pathlib.Path:
     """The part of the pack for sm_90 and blocks of 32, made as ./dev kernels makes all of it."""
@@ -83,6 +130,22 @@ def test_a_first_training_step_compiles_nothing(pack, tmp_path, dtype, bias):
     step = subprocess.run([sys.executable, "-c", _STEP, "32", dtype, bias], env=environment, capture_output=True, text=True)
     assert step.returncode == 0, step.stderr
     assert step.stdout.split() == ["pack"] * 3
+
+
+@needs_emulator
+@pytest.mark.parametrize("nvrtc", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_activations_are_computed_apart_until_their_kernels_are_there(pack, tmp_path, activation, nvrtc):
+    hidden = {"SPARSEKILN_CACHE_DIR": str(tmp_path / "empty"), "SPARSEKILN_PACKS": str(pack)}
+    if not nvrtc:
+        hidden["SPARSEKILN_NVRTC"] = "/nonexistent"
+    environment = {**os.environ, **hidden, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(pathlib.Path(__file__).parent)])}
+    step = subprocess.run([sys.executable, "-c", _ACTIVATION, "float16", activation], env=environment, capture_output=True, text=True)
+    assert step.returncode == 0, step.stderr
+    first, second = step.stdout.splitlines()
+    assert first.split() == ["bias", "bias", "none", "none"]
+    fused = {"relu": ["bias+relu", "bias+relu"], "gelu": ["bias+gelu", "bias"]}[activation] + [activation] * 2
+    assert second.split() == (fused if nvrtc else first.split())
 
 
 def test_the_jobs_are_of_all_common_layers():

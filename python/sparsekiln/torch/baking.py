@@ -4,22 +4,17 @@ A layer's first kernels take the layout as tables, so that all layouts share a c
 a layout as any; code that was compiled for a layout has the config that suits it, and its tables beside it.
 """
 
-import atexit
-import contextlib
 import os
-import queue
-import sys
-import threading
 import warnings
-from collections.abc import Callable
 
 import torch
+
+from .background import Worker
 
 #: Calls of a kernel, and seconds since its layout was first used, after which the layout is taken to stay.
 CALLS = 64
 SECONDS = 10.0
 
-_NICENESS = 10
 _SWITCHES = {"": True, "1": True, "on": True, "0": False, "off": False}
 
 
@@ -50,56 +45,7 @@ def is_on() -> bool:
     return _on and not torch.are_deterministic_algorithms_enabled()
 
 
-class Worker:
-    """A thread of low priority that does one job after the other. A process that was forked has one of its own."""
-
-    def __init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
-        self._starting = threading.Lock()
-        self._ends = False
-
-    def do(self, job: Callable[[], None]) -> None:
-        if self._process != os.getpid():
-            self._begin()
-        if self._ends:
-            return
-        self._jobs.put(job)
-        with self._starting:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="sparsekiln baking", daemon=True)
-                self._thread.start()
-
-    def _work(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # of this thread, and of those that it starts
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        while (job := self._jobs.get()) is not None and not self._ends:
-            try:
-                job()
-            except Exception as error:  # warnings may be errors; the thread goes on
-                print(f"sparsekiln: baking: {error}", file=sys.stderr)
-
-    def wait(self) -> None:
-        """Until all jobs so far are done, or dropped."""
-        done = threading.Event()
-        self.do(done.set)
-        while not self._ends and not done.wait(0.1):
-            pass
-
-    def end(self) -> None:
-        """Waits for the job that is being done, and drops the others: code must not be unloaded under a compile."""
-        self._ends = True
-        self._jobs.put(None)
-        if self._thread is not None and self._process == os.getpid():
-            self._thread.join()
-
-
-worker = Worker()
-atexit.register(worker.end)
+worker = Worker("sparsekiln baking", niceness=10)
 
 _said = False
 

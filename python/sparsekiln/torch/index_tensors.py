@@ -9,7 +9,8 @@ import torch
 import sparsekiln
 
 from .graphs import see_number_of_blocks
-from .kernels import LayoutKernels, kernels_of, know, layout_from_indices
+from .kernels import LayoutKernels, kernels_of, know
+from .layouts import layout_from_indices
 from .slots import Slots
 
 Tensor = torch.Tensor

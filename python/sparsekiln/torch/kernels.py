@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import torch
 
 import sparsekiln
 from sparsekiln._dtypes import TRAINED
 
-from . import baking, operator_library
+from . import background, baking, operator_library
+from .layouts import four_times, layout_from_indices
 
 #: From PyTorch's element types to the core's names. Sums are float32, of float64 they are float64.
 DTYPES = {getattr(torch, array_name): name for array_name, name in TRAINED.items() if hasattr(torch, array_name)}
@@ -80,7 +80,7 @@ class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
     __slots__ = (
-        "__weakref__", "_asked_to_bake", "_begun", "_calls", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout",
+        "__weakref__", "_asked_to_bake", "_begun", "_calls", "_compiles", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout",
     )  # fmt: skip
 
     def __init__(self, layout: "sparsekiln.Layout"):
@@ -88,6 +88,7 @@ class LayoutKernels:
         self._gate: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
         self._lock = threading.Lock()
+        self._compiles: dict[tuple[Use, int], background.Job] = {}  # that were begun before a call waits for them
         self._begun = time.monotonic()
         self._calls: dict[tuple[Use, int], int] = {}  # of each kernel
         self._asked_to_bake: set[tuple[Use, int]] = set()
@@ -99,6 +100,7 @@ class LayoutKernels:
         key = use, use.bound(n)
         kernel = self._kernels.get(key)
         if kernel is None:
+            made.kernel = weakref.ref(self), use, n
             return self._compile(*key)
         self.count_call(key)
         return kernel
@@ -108,6 +110,29 @@ class LayoutKernels:
         key = use, use.bound(n)
         if key not in self._kernels:
             self._compile(*key)
+
+    def begin(self, use: Use, n: int) -> background.Job:
+        """Has that kernel compiled by another thread, unless it was begun before."""
+        key = use, use.bound(n)
+        with self._lock:
+            job = self._compiles.get(key)
+            if job is None or job.is_lost():
+                job = self._compiles[key] = background.Job(functools.partial(_compile_if_used, weakref.ref(self), key))
+                background.worker.do(job.run)
+        return job
+
+    def has(self, use: Use, n: int) -> bool:
+        """Whether that kernel is there, or is in a pack or in the cache: it is used without a compile."""
+        key = use, use.bound(n)
+        if key in self._kernels:
+            return True
+        if key in self._compiles:  # it was in neither when that was begun
+            return False
+        try:
+            self._keep(key, compile_kernel(self.layout, *key, require="built"))
+        except sparsekiln.Error:
+            return False
+        return True
 
     def count_call(self, key: tuple[Use, int], count: int = 1) -> None:
         """Notes calls of a kernel that is there: after some it is baked, if it has tables."""
@@ -188,21 +213,27 @@ class LayoutKernels:
 
     def _compile(self, use: Use, bound: int) -> "sparsekiln.Kernel":
         """Several threads may compile kernels of one layout; what they ask for alike is one compile."""
-        kernel = compile_kernel(self.layout, use, bound)
+        key = use, bound
+        job = self._compiles.get(key)
+        if job is not None and job.has_ended() and (there := self._kernels.get(key)) is not None:
+            return there
+        return self._keep(key, compile_kernel(self.layout, use, bound))
+
+    def _keep(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> "sparsekiln.Kernel":
         with self._lock:
-            there = self._kernels.get((use, bound))
+            there = self._kernels.get(key)
             if there is not None:
                 return there
-            if use.convolution != "none":
+            if key[0].convolution != "none":
                 self._make_room_for_a_convolution()
-            self._kernels[use, bound] = kernel
+            self._kernels[key] = kernel
             return kernel
 
     def _make_room_for_a_convolution(self) -> None:
         old = [key for key in self._kernels if key[0].convolution != "none"]
         for key in old[: max(0, len(old) + 1 - MOST_CONVOLUTIONS)]:
             del self._kernels[key]
-            for kept in (self._calls, self._replaced):
+            for kept in (self._calls, self._replaced, self._compiles):
                 kept.pop(key, None)
             self._asked_to_bake.discard(key)
 
@@ -216,11 +247,37 @@ class LayoutKernels:
         return kernels_of, (self.layout,)
 
 
-def four_times(layout: "sparsekiln.Layout") -> "sparsekiln.Layout":
-    """The layout of the four gates of an LSTM as one weight: the rows of each after those of the one before."""
-    crow, col = np.asarray(layout.crow), np.asarray(layout.col)
-    starts = np.concatenate([crow[:1], *(crow[1:] + gate * layout.blocks for gate in range(4))])
-    return sparsekiln.Layout.from_csr(4 * layout.rows, layout.cols, starts.astype(np.int32), np.tile(col, 4))
+class _Made(threading.local):
+    kernel: tuple[weakref.ref[LayoutKernels], Use, int] | None = None
+
+
+#: The last kernel that a call of this thread has waited for, and the batch of the call.
+made = _Made()
+
+
+def begin_gradients(crow: torch.Tensor, col: torch.Tensor, derivative: str, of_x: bool, of_weight: bool, of_bias: bool) -> None:
+    """After a forward pass of these index tensors for which made.kernel is not None: has the kernels of its backward pass compiled
+    meanwhile. `derivative`: the activation, whose derivative they compute."""
+    assert made.kernel is not None
+    (reference, use, n), made.kernel = made.kernel, None
+    kernels = reference()
+    if kernels is None or use.operation != "forward" or known_kernels(crow, col) is not kernels:
+        return
+    gradient = use._replace(epilogue="none", derivative=derivative, overlap=False)
+    if of_x:
+        kernels.begin(gradient._replace(operation="grad_input"), n)
+    if of_weight:
+        kernels.begin(gradient._replace(operation="grad_weight", bias_gradient=of_bias), n)
+
+
+def _compile_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -> None:
+    """A compile that was begun."""
+    if (there := kernels()) is not None and key not in there._kernels:
+        layout = there.layout
+        del there
+        kernel = compile_kernel(layout, *key)
+        if (there := kernels()) is not None:
+            there._keep(key, kernel)
 
 
 def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -> None:
@@ -261,13 +318,16 @@ def named_features(layout: "sparsekiln.Layout", use: Use) -> dict[str, int]:
     }
 
 
-def compile_kernel(layout: "sparsekiln.Layout", use: Use, bound: int, baked: bool = False) -> "sparsekiln.Kernel":
-    """A kernel for any batch up to `bound`, with the layout as tables where it can be; `baked`: in its code."""
+def compile_kernel(
+    layout: "sparsekiln.Layout", use: Use, bound: int, baked: bool = False, require: str = "anything"
+) -> "sparsekiln.Kernel":
+    """A kernel for any batch up to `bound`, with the layout as tables where it can be; `baked`: in its code. `require`: as
+    sparsekiln.compile takes it."""
     return sparsekiln.compile(
         layout, block=use.block, batch=sparsekiln.up_to(bound), dtype=DTYPES[use.dtype], op=use.operation,
         epilogue=use.epilogue, target=_target(use.device), derivative=use.derivative, bias_gradient=use.bias_gradient,
         **named_features(layout, use), alignment=use.alignment, attached=not baked and is_attached(use), convolution=use.convolution, order=use.order,
-        overlap_launches=use.overlap,
+        overlap_launches=use.overlap, require=require,
     )  # fmt: skip
 
 
@@ -325,15 +385,27 @@ _launches = _Launches()
 
 
 @contextlib.contextmanager
-def share_kernels() -> Iterator[None]:
-    """Shares the kernels that are used meanwhile with the operators in C++, which have asked for them."""
-    before, _launches.kernels = _launches.kernels, []
+def _kernels_noted(where: list | None) -> Iterator[None]:
+    before, _launches.kernels = _launches.kernels, where
     try:
         yield
-        for weight, key, kernel in _launches.kernels:
-            weight.kernels.share(weight, key, kernel)
     finally:
         _launches.kernels = before
+
+
+@contextlib.contextmanager
+def share_kernels() -> Iterator[None]:
+    """Shares the kernels that are used meanwhile with the operators in C++, which have asked for them."""
+    used: list[tuple[Weight, tuple[Use, int], Any]] = []
+    with _kernels_noted(used):
+        yield
+    for weight, key, kernel in used:
+        weight.kernels.share(weight, key, kernel)
+
+
+def unshared() -> contextlib.AbstractContextManager[None]:
+    """Within it, kernels that are used are not those that C++ has asked for."""
+    return _kernels_noted(None)
 
 
 class Weight:
@@ -459,36 +531,3 @@ def _remember(crow: torch.Tensor, col: torch.Tensor, kernels: LayoutKernels, own
     versions = (crow._version, col._version)
     entry = _checked[key] = Weight(weakref.ref(crow, forget), weakref.ref(col, forget), versions, kernels, owner)
     return entry
-
-
-def check_index_tensors(crow: torch.Tensor, col: torch.Tensor) -> None:
-    """ValueError for other types or ranks than those of BSR index tensors."""
-    for name, tensor in (("crow_indices", crow), ("col_indices", col)):
-        if tensor.dtype not in (torch.int32, torch.int64) or tensor.dim() != 1:
-            raise ValueError(f"{name} is {tuple(tensor.shape)} of {tensor.dtype}; BSR index tensors are 1-D of int32 or int64")
-
-
-def layout_from_indices(crow: torch.Tensor, col: torch.Tensor, cols: int) -> "sparsekiln.Layout":
-    """The layout that BSR index tensors describe: crow [rows + 1] and col [blocks or more], of `cols` block columns.
-
-    Only the first crow[-1] entries of col belong to it.
-
-    ValueError if they are not integers, or unsorted, duplicate or out of range.
-    """
-    check_index_tensors(crow, col)
-    for name, tensor in (("crow_indices", crow), ("col_indices", col)):
-        if tensor.is_meta:
-            raise ValueError(f"{name} is on meta, where it has no values; what was offloaded must be loaded before this call")
-    if crow.numel() == 0:
-        raise ValueError("crow_indices is empty; it has one entry for each row of blocks, and one more")
-    starts, columns = _indices(crow), _indices(col)
-    if starts[-1] > columns.size:
-        raise ValueError(f"crow_indices ends with {starts[-1]}, and col_indices has {columns.size} entries; it has one for each block")
-    return sparsekiln.Layout.from_csr(crow.numel() - 1, cols, starts, columns[: starts[-1]])
-
-
-def _indices(tensor: torch.Tensor) -> np.ndarray:
-    array = tensor.detach().cpu().numpy()
-    if array.size and (array.max() > np.iinfo(np.int32).max or array.min() < 0):
-        raise ValueError("index tensors hold numbers from 0 to 2^31 - 1 alone")
-    return np.ascontiguousarray(array, dtype=np.int32)

@@ -9,7 +9,8 @@ from torch import is_autocast_enabled
 
 from sparsekiln._arguments import shown
 
-from .kernels import BLOCK_SIDES, DTYPES, check_index_tensors
+from .kernels import BLOCK_SIDES, DTYPES
+from .layouts import check_index_tensors
 
 Tensor = torch.Tensor
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from . import kernels
 from .custom_operator import Derivative
 
 Tensor = torch.Tensor
@@ -69,6 +70,8 @@ def derivative(names: tuple[str, ...], operands: dict[str, str], products: Calla
         one, other = operands.values()
         kept = (given[name] if needs[beside] else None for name, beside in ((one, other), (other, one)))
         ctx.save_for_backward(*kept, made.crow, made.col)
+        if kernels.made.kernel is not None and third == "dy":
+            kernels.begin_gradients(made.crow, made.col, "none", needs["x"], needs[operands["w"]], needs.get("bias", False))
 
     def backward(ctx: Any, gradient: Tensor, of_bias: Tensor | None = None) -> tuple:
         *kept, crow, col = ctx.saved_tensors

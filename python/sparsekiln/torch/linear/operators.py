@@ -26,12 +26,12 @@ from torch.nn import Parameter
 from .. import trilinear
 from ..custom_operator import Derivative, Operator, custom_operator
 from ..dispatch import has_escaped, modes_are_open, open_transform, refuse_forward_mode, unobserved
-from ..kernels import known_blocks
+from ..kernels import begin_gradients, known_blocks, made
 from ..launch_overlap import Asked, asked_of
 from ..operands import check_input
 from ..transforms import each, rows_together
 from . import library_operators, products
-from .products import FROM_RESULT
+from .products import FROM_RESULT, derived
 
 Tensor = torch.Tensor
 _ops = torch.ops.sparsekiln
@@ -53,14 +53,6 @@ def _dw_and_dbias(
     x, dy, z, crow, col, block_out, block_in, in_features, out_features, activation, bias
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     return x.new_empty((col.shape[0], block_out, block_in)), x.new_empty(out_features if bias else 0)
-
-
-def _derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
-    """dy · act'(z), differentiable; for activations in FROM_RESULT z may be y."""
-    differentiable = torch.is_grad_enabled()
-    with torch.enable_grad():
-        at = z if z.requires_grad else z.detach().requires_grad_()
-        return torch.autograd.grad(products.ACTIVATIONS[activation](at), at, dy, create_graph=differentiable)[0]
 
 
 def _save(ctx, inputs: tuple, y: Tensor, z: Tensor | None) -> None:
@@ -90,7 +82,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     if dy is None:
         dy, z, activation = dz, None, "none"
     elif activation != "none" and (twice or dz is not None or not (needs[0] or needs[1])):
-        dy = _derived(activation, dy, z)
+        dy = derived(activation, dy, z)
         dy = dy if dz is None else dy + dz
         z, activation = None, "none"
     elif dz is not None:
@@ -98,7 +90,7 @@ def _backward(ctx, dy: Tensor | None, dz: Tensor | None = None) -> tuple:
     operators = (None if twice else getattr(ctx, "operators", None)) or _operators_for(dy)
     dx, dw, dbias = _needed(operators, needs, dy, z, x, values, crow, col, ctx.arguments, activation)
     if needs[2] and not needs[1]:
-        dbias = (dy if z is None else _derived(activation, dy, z)).sum(0)
+        dbias = (dy if z is None else derived(activation, dy, z)).sum(0)
     return dx, dw, dbias, *ctx.others
 
 
@@ -187,6 +179,8 @@ class _Direct(torch.autograd.Function):
         else:
             z = library_operators.linear(*arguments[:-1], "none")
             y = products.ACTIVATIONS[arguments[-1]](z)
+        if made.kernel is not None:
+            begin_gradients(*arguments[3:5], arguments[-1], *ctx.needs_input_grad[:3])
         _save(ctx, arguments, y, z)
         return y
 
@@ -226,7 +220,10 @@ class _Product(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.features = features
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
-        return library_operators.linear(x, values, bias, crow, col, *features, "none")
+        y = library_operators.linear(x, values, bias, crow, col, *features, "none")
+        if made.kernel is not None:
+            begin_gradients(crow, col, "none", *ctx.needs_input_grad[:3])
+        return y
 
     @staticmethod
     def backward(ctx, dy):

@@ -14,7 +14,7 @@ import torch
 import sparsekiln
 from sparsekiln import _core
 
-from ..kernels import Use, find
+from ..kernels import LayoutKernels, Use, find, unshared
 from ..launch_overlap import start
 from ..launches import run, used, with_room
 from ..operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_sides, check_weight, dense, readable
@@ -33,6 +33,26 @@ ACTIVATIONS = {name: _function(name) for name in sparsekiln.activations}
 
 #: Activations whose derivative may be taken at their result, and none: z is not needed for the backward pass.
 FROM_RESULT = {"none", *(name for name, takes_result in _core.activations.items() if takes_result)}
+
+
+def derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
+    """dy · act'(z), differentiable; for activations in FROM_RESULT z may be y."""
+    differentiable = torch.is_grad_enabled()
+    with torch.enable_grad():
+        at = z if z.requires_grad else z.detach().requires_grad_()
+        return torch.autograd.grad(ACTIVATIONS[activation](at), at, dy, create_graph=differentiable)[0]
+
+
+def _is_computed_apart(kernels: LayoutKernels, use: Use, n: int) -> bool:
+    """Whether an activation, or its derivative, is left to PyTorch: on a GPU, while the kernel that computes it with the product is being
+    compiled, where the one without is in a pack or the cache. Results are then rounded once more."""
+    plain = use._replace(epilogue="bias" if use.epilogue.startswith("bias") else "none", derivative="none")
+    if use.device.type != "cuda" or plain == use or torch.are_deterministic_algorithms_enabled() or kernels.has(use, n):
+        return False
+    if not kernels.has(plain, n):
+        return False
+    kernels.begin(use, n)
+    return True
 
 
 def check_activation(activation: str) -> None:
@@ -72,8 +92,12 @@ def linear(
             return y
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     values, bias = dense(used(values, weight)), None if bias is None else dense(bias)
+    use = _use_of_linear(x, values, bias, in_features, out_features, activation)
+    if _is_computed_apart(weight.kernels, use, n):
+        with unshared():
+            return ACTIVATIONS[activation](linear(x, *constants, crow, col, in_features, out_features, "none", overlap))
     begin = start(overlap, constants, (values, bias))
-    use = _use_of_linear(x, values, bias, in_features, out_features, activation)._replace(overlap=begin.early)
+    use = use._replace(overlap=begin.early)
     kernel = weight.make(use, n, *form, begin.early)
     y = run(kernel, n, readable(x, use.alignment), values, bias=bias)
     begin.launched(weight.kernels, use, n)
@@ -140,8 +164,12 @@ def grad_input(
             return dx
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     values = dense(used(values, weight))
+    use = _use_of_grad_input(dy, values, in_features, out_features, activation)
+    if _is_computed_apart(weight.kernels, use, n):
+        with unshared():
+            return grad_input(derived(activation, dy, z), None, *constants, crow, col, in_features, out_features, "none", overlap)
     begin = start(overlap, constants, (values,))
-    use = _use_of_grad_input(dy, values, in_features, out_features, activation)._replace(overlap=begin.early)
+    use = use._replace(overlap=begin.early)
     kernel = weight.make(use, n, *form, begin.early)
     z = None if z is None else readable(z, use.alignment)
     dx = run(kernel, n, readable(dy, use.alignment), values, z=z)
@@ -188,6 +216,10 @@ def grad_weight(
         "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
         bias_gradient=bias,
     )  # fmt: skip
+    if _is_computed_apart(weight.kernels, use, n):
+        with unshared():
+            dy = derived(activation, dy, z)
+            return grad_weight(x, dy, None, crow, col, block_out, block_in, in_features, out_features, "none", bias)
     kernel = weight.make(use, n, *form)
     z = None if z is None else readable(z, use.alignment)
     result = run(kernel, n, readable(x, use.alignment), readable(dy, use.alignment), z=z)

@@ -12,7 +12,7 @@ from torch.distributed.tensor.placement_types import Placement
 import sparsekiln
 
 from ..blocks import row_of
-from ..kernels import layout_from_indices
+from ..layouts import layout_from_indices
 from ..linear.functional import apply
 from ..linear.layer import BlockSparseLinear
 from ..linear.products import ACTIVATIONS

@@ -13,8 +13,9 @@ from sparsekiln._arguments import flag, integer, real
 
 from ..blocks import parse_block, strongest
 from ..dispatch import refuse_forward_mode
-from ..kernels import four_times, kernels_of
+from ..kernels import kernels_of
 from ..launch_overlap import asked_of
+from ..layouts import four_times
 from ..linear.layer import BlockSparseLinear
 from ..operands import check_tensor
 from . import lstm_operators

@@ -9,7 +9,7 @@ import sparsekiln
 from sparsekiln._arguments import integer, real, shown
 
 from ..dispatch import refuse_derivatives, refuse_forward_mode
-from ..kernels import four_times
+from ..layouts import four_times
 from ..operands import autocast, check_tensor
 from . import small_world_operators
 from .inner_modules import InnerDense, InnerLinear, InnerNorm, run_within
