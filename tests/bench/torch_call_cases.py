@@ -1,4 +1,4 @@
-"""Tests of bench_test.py: what calls of PyTorch's layers take on the host."""
+"""Tests of bench_test.py: what calls of PyTorch's layers take on the host, and how long the first ones take."""
 
 import json
 import pathlib
@@ -20,3 +20,13 @@ class TorchCallCases:
             for name, row in rows.items():
                 for column in ("BlockSparseLinear", "nn.Linear", "ratio"):
                     self.assert_positive(row[column], f"{name}, {column}")
+
+    def test_first_result(self):
+        self.with_torch()
+        done = self.call([sys.executable, _BENCH / "first_result.py", "--short", "--json"])
+        devices = json.loads(done.stdout)["seconds"]
+        self.assertEqual(list(devices), ["cpu, no activation", "cpu, relu"])
+        for times in devices.values():
+            self.assertEqual(list(times), ["import", "first result", "first step"])
+            self.assertEqual(list(times.values()), sorted(times.values()))
+            self.assert_positive(times["import"], "import")

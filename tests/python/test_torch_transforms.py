@@ -1,6 +1,9 @@
 """What else PyTorch does with a layer: torch.func, parametrizations, ONNX, meta tensors, FLOP counts."""
 
 import io
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -287,6 +290,27 @@ def test_the_flop_counter_counts_present_blocks(activation, max_blocks):
     with FlopCounterMode(display=False) as both:
         layer(x).sum().backward()
     assert (forward.get_total_flops(), both.get_total_flops()) == (once, 3 * once) and y.shape == (7, 64)
+
+
+_COUNTS_LATER = """
+import sys
+import torch
+import sparsekiln.torch
+assert "torch.utils.flop_counter" not in sys.modules  # which imports Triton, where that is installed
+from torch.utils.flop_counter import FlopCounterMode
+layer = sparsekiln.torch.BlockSparseLinear(32, 32, [[1, 0], [1, 1]], 16)
+with FlopCounterMode(display=False) as counter:
+    layer(torch.zeros(5, 32))
+assert counter.get_total_flops() == 2 * 3 * 16 * 16 * 5
+import torch.utils._pytree, json.tool  # modules are found as before
+assert all(type(finder).__name__ != "_Finder" or finder.find_spec("json.decoder", None) is None for finder in sys.meta_path)
+"""
+
+
+def test_the_flop_counter_is_imported_by_those_who_count():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", _COUNTS_LATER], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("make, shape", [

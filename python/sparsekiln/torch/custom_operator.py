@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.flop_counter import register_flop_formula
 
 from .dispatch import open_transform
+from .imports import when_imported
 from .operands import check_one_device
 from .transforms import each
 
@@ -89,7 +89,8 @@ def custom_operator(
             operator.register_vmap(vmap(operator))
         if flops is not None:
             packet = getattr(torch.ops.sparsekiln, name.removeprefix("sparsekiln::"))
-            register_flop_formula(packet, get_raw=True)(lambda *given, out_val=None: flops(dict(zip(names, given)), out_val))
+            count = lambda *given, out_val=None: flops(dict(zip(names, given)), out_val)  # noqa: E731
+            when_imported("torch.utils.flop_counter", lambda counter: counter.register_flop_formula(packet, get_raw=True)(count))
         function = _function(operator, derivative or _no_derivative(name), vmap) if transforms and vmap is not None else None
         return Operator(operator, function, tuple(one.default for one in parameters.values()))
 
