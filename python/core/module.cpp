@@ -10,6 +10,7 @@
 #include "python/core/interface.h"
 #include "python/core/kernel.h"
 #include "python/core/layout.h"
+#include "python/core/steps.h"
 
 namespace {
 
@@ -44,6 +45,7 @@ NB_MODULE(_core, module) {
   module.def("interface", [] { return reinterpret_cast<std::uintptr_t>(&kInterface); });
   sparsekiln::python::bind_layout(module);
   sparsekiln::python::bind_kernel(module);
+  sparsekiln::python::bind_steps(module);
   sparsekiln::python::bind_compile(module);
   sparsekiln::python::bind_command(module);
   sparsekiln::python::bind_edge_situations(module);

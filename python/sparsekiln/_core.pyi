@@ -140,6 +140,19 @@ class Kernel:
     @property
     def compile_ms(self) -> float: ...
 
+class Steps:
+    """Launches that follow one another on rows of the same matrices, such as the steps of a recurrent layer, made by one call.
+
+    launches  for each the number of its kernel, and its operands: name, number of the tensor, first row, and rows, -1 for all of the tensor
+    written   the numbers of the tensors that launches write to
+    """
+
+    def __init__(self, launches: Sequence[tuple[int, Sequence[tuple[str, int, int, int]]]], written: Sequence[int]) -> None: ...
+    def __len__(self) -> int: ...
+    def run(self, kernels: Sequence[Kernel], tensors: Sequence[Any], begin: int, end: int, threads: int = 0,
+            epsilon: float = 1e-5, workspace: Any = None) -> None:
+        """Launches those from `begin` up to `end`, in the current stream of the tensors' framework."""
+
 def compile(layout: Layout, shown: Any, fields: dict[str, str], options: dict[str, Any],
             progress: Callable[[int, int, float, float], None] | None) -> Kernel: ...
 def edge_situations(convolution: str) -> tuple[int, np.ndarray]: ...

@@ -151,6 +151,22 @@ class EmulatedDevice:
         self._ask("cuMemcpyDtoH_v2", ctypes.c_void_p(tensor.data_ptr()), address, ctypes.c_size_t(_span(tensor)))
 
 
+def one_by_one(run):
+    """Stands in for launches.run_steps: each launch is a call of `run`."""
+
+    def run_steps(steps, kernels, tensors, epsilon=None) -> None:
+        more = {} if epsilon is None else {"epsilon": epsilon}
+        for one in steps.launches:
+            operands = {
+                name: tensors[at.tensor] if at.count < 0 else tensors[at.tensor][at.first : at.first + at.count]
+                for name, at in one.operands.items()
+            }
+            positional = [operands.pop(name) for name in list(operands)[:3]]
+            run(kernels[one.kernel], one.n, *positional, **operands, **more)
+
+    return run_steps
+
+
 def emulate_convolutions(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
     """Convolutions of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
     use = convolution_products._use
@@ -161,7 +177,9 @@ def emulate_convolutions(monkeypatch: pytest.MonkeyPatch, architecture: str = "s
 def emulate_lstm_steps(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80") -> EmulatedDevice:
     """Steps of an LSTM on cpu tensors are computed as those on CUDA tensors are, except that a kernel is launched on copies."""
     monkeypatch.setattr(lstm_steps, "Use", lambda *given, **more: kernels.Use(*given, **more)._replace(device=FAR))
-    return _emulate(monkeypatch, lstm_steps, architecture)
+    emulated = _emulate(monkeypatch, lstm_steps, architecture)
+    monkeypatch.setattr(lstm_steps, "run_steps", one_by_one(emulated.run))
+    return emulated
 
 
 def emulate_linear(monkeypatch: pytest.MonkeyPatch, architecture: str = "sm_80", bound: int = 16) -> EmulatedDevice:

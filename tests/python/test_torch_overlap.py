@@ -10,12 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from emulated_device import one_by_one  # noqa: E402
+
 import sparsekiln as sk  # noqa: E402
 from sparsekiln.torch import (  # noqa: E402
     BlockSparseConv1d, BlockSparseConv2d, BlockSparseConvTranspose1d, BlockSparseConvTranspose2d, BlockSparseLinear, BlockSparseLSTM,
     BlockSparseLSTMCell, fuse_conv_bn, kernels, launch_overlap, overlapping_launches, weight_norm,
 )  # fmt: skip
+from sparsekiln.torch import launches  # noqa: E402
 from sparsekiln.torch.launch_overlap import Place  # noqa: E402
+from sparsekiln.torch.recurrent import lstm_steps  # noqa: E402
 
 _LAYOUT = sk.patterns.random(5, 5, 0.5, seed=41)
 _ORDINARY, _EARLY = False, True
@@ -66,6 +70,7 @@ def device(monkeypatch):
     monkeypatch.setattr(launch_overlap, "place_of", there.place_of)
     monkeypatch.setattr(launch_overlap, "_read", {})
     monkeypatch.setattr(kernels, "compile_kernel", compiled)
+    monkeypatch.setattr(lstm_steps, "run_steps", one_by_one(launches.run))
     monkeypatch.setattr(kernels, "_by_digest", weakref.WeakValueDictionary())
     monkeypatch.setattr(kernels.LayoutKernels, "share", lambda *given: None)  # launches in C++ tell nothing
     torch.manual_seed(0)
@@ -336,6 +341,7 @@ def test_steps_of_an_lstm_after_the_first_begin_early_in_every_call(device):
     layer, x = BlockSparseLSTM(64, 64, layout=_ALL, block=16), torch.randn(4, 3, 64)
     with torch.no_grad():
         y = layer(x)[0]
+        assert device.told(lambda: layer(x)) == [_ORDINARY, _EARLY, _EARLY, _EARLY]
         layer.overlap = True
         assert device.told(lambda: layer(x)) == [_ORDINARY, _EARLY, _EARLY, _EARLY]
         assert device.told(lambda: layer(x)) == [_EARLY] * 4
@@ -343,7 +349,9 @@ def test_steps_of_an_lstm_after_the_first_begin_early_in_every_call(device):
             for _ in range(2):
                 assert device.told(lambda: layer(x)) == [_ORDINARY, _EARLY, _EARLY, _EARLY]
         assert torch.equal(layer(x)[0], y)
-    assert device.told(lambda: layer(x)) == [_ORDINARY] * 4
+    y = layer(x)[0]
+    assert device.launches[-4:] == [_ORDINARY, _EARLY, _EARLY, _EARLY]
+    assert device.told(lambda: y.sum().backward())[:4] == [_ORDINARY, _EARLY, _EARLY, _EARLY]
 
 
 def test_edge_biases_of_16_bits_are_cast_and_read_by_ordinary_launches(device):

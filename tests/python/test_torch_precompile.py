@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
 
 import sparsekiln
 import sparsekiln.torch
-from sparsekiln.torch import kernels, precompile
+from sparsekiln.torch import background, kernels, precompile
 
 LAYOUT = sparsekiln.patterns.random(2, 3, 0.6, seed=3)
 SQUARE = sparsekiln.patterns.random(2, 2, 0.7, seed=4)
@@ -40,6 +41,8 @@ def compiled(monkeypatch) -> list[kernels.Use]:
         return compile_kernel(layout, use, *others, **named)
 
     monkeypatch.setattr(kernels, "compile_kernel", noted)
+    monkeypatch.setattr(kernels, "_by_digest", weakref.WeakValueDictionary())  # kernels of layouts that other tests have, too
+    background.worker.wait()
     return uses
 
 

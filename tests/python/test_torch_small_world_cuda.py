@@ -1,13 +1,14 @@
 """SmallWorldLSTM by kernels for CUDA, on the emulator and on a GPU where there is one, against dense layers in float64."""
 
 import copy
+import weakref
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from dense_small_world import assert_close_to_dense, of_layer  # noqa: E402
-from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu  # noqa: E402
+from emulated_device import FAR, EmulatedDevice, needs_emulator, needs_gpu, one_by_one  # noqa: E402
 
 from sparsekiln.torch import SmallWorldLSTM, kernels  # noqa: E402
 from sparsekiln.torch.kernels import Use  # noqa: E402
@@ -16,16 +17,20 @@ from sparsekiln.torch.recurrent import normalised_products, small_world_steps  #
 STEPS, N, INPUTS, UNITS = 3, 4, 12, 64
 
 
-@pytest.fixture
-def device(monkeypatch):
+@pytest.fixture(params=["sm_80", "sm_90"])
+def device(request, monkeypatch):
     """Steps of cpu tensors are computed as those of CUDA tensors are, except that a kernel is launched on copies."""
-    emulated = EmulatedDevice("sm_80")
+    emulated = EmulatedDevice(request.param)
     monkeypatch.setattr(normalised_products, "Use", lambda *given, **more: Use(*given, **more)._replace(device=FAR))
     for module in (normalised_products, small_world_steps):
         monkeypatch.setattr(module, "run", emulated.run)
+    monkeypatch.setattr(small_world_steps, "run_steps", one_by_one(emulated.run))
     monkeypatch.setattr(kernels, "_target", lambda device: emulated.target if device == FAR else "cpu")
     monkeypatch.setattr(kernels, "_BOUNDS", (16, 1 << 30))  # fewer ranges compile faster
-    return emulated
+    monkeypatch.setattr(kernels, "_by_digest", weakref.WeakValueDictionary())  # the kernels of another device
+    kernels.kernels_without_blocks.cache_clear()
+    yield emulated
+    kernels.kernels_without_blocks.cache_clear()
 
 
 def make(dtype=torch.float32):

@@ -86,13 +86,12 @@ _read: dict[int, list[_Read]] = {}  #: by id() of the storage, with which they a
 class Start:
     """How a launch begins."""
 
-    __slots__ = ("_place", "_tensors", "early", "later_early", "settles")
+    __slots__ = ("_place", "_tensors", "early", "settles")
 
     def __init__(self, place: Place | None, tensors: list[Tensor], early: bool):
         self._place = place
         self._tensors = [(one, one._version) for one in tensors]
         self.early = early  #: the launch may begin early
-        self.later_early = place is not None  #: launches after it in the same call, of the same operands, may
         self.settles = bool(self._tensors) and not early  #: so may those of later calls: see launched
 
     def launched(self, kernels: LayoutKernels, use: Use, n: int) -> None:
@@ -129,6 +128,11 @@ def start(asked: Asked, given: Sequence[Tensor | None], launched: Sequence[Tenso
         return Start(place, [], False)
     tensors = [_written_as(one) for one, _ in pairs]
     return Start(place, tensors, all(_is_settled(one, place) for one in tensors))
+
+
+def may_follow_early(device: torch.device) -> bool:
+    """Whether a launch may begin before the one before it in the same call has ended, which both read the same constants."""
+    return place_of(device) is not None
 
 
 def place_of(device: torch.device) -> Place | None:

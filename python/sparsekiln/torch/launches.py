@@ -1,6 +1,11 @@
-"""A launch of a kernel on tensors, and what it makes of values that have room for more blocks than the layout has."""
+"""Launches of kernels on tensors, and what they make of values that have room for more blocks than the layout has."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
+
+import sparsekiln
 
 from sparsekiln import _core
 
@@ -9,15 +14,77 @@ from .kernels import Weight
 Tensor = torch.Tensor
 
 
+class Rows(NamedTuple):
+    """Rows of a tensor."""
+
+    tensor: Hashable  #: its name among those of a call
+    first: int = 0
+    count: int = -1  #: -1 for all of the tensor
+
+
+class Launch(NamedTuple):
+    """One launch among several on rows of the same tensors."""
+
+    kernel: Hashable  #: its name among those of a call
+    n: int  #: rows of the batch
+    operands: dict[str, Rows]  #: by their names; first those that a kernel's call takes by their places
+
+
+class Steps:
+    """Launches that follow one another, made by one call of the library. `written`: the tensors that they write to."""
+
+    def __init__(self, launches: Sequence[Launch], written: Sequence[Hashable]) -> None:
+        self.launches = tuple(launches)
+        self.kernels = list(dict.fromkeys(one.kernel for one in launches))
+        self.tensors = list(dict.fromkeys(rows.tensor for one in launches for rows in one.operands.values()))
+        number = {tensor: place for place, tensor in enumerate(self.tensors)}
+        self.core = _core.Steps(
+            [
+                (self.kernels.index(one.kernel), [(name, number[at.tensor], at.first, at.count) for name, at in one.operands.items()])
+                for one in launches
+            ],
+            [number[tensor] for tensor in written if tensor in number],
+        )
+
+
+def run_steps(
+    steps: Steps, kernels: Mapping[Hashable, "sparsekiln.Kernel"], tensors: Mapping[Hashable, Tensor], epsilon: float = 1e-5
+) -> None:
+    """Launches all of them, as `run` does."""
+    used, given = [kernels[name] for name in steps.kernels], [tensors[name] for name in steps.tensors]
+    count = len(steps.launches)
+    if not count:
+        return
+    if not given[0].is_cuda:
+        steps.core.run(used, given, 0, count, _core.stated_threads() or torch.get_num_threads(), epsilon)
+        return
+    with torch.cuda.device(given[0].device):
+        if not torch.cuda.is_current_stream_capturing():
+            steps.core.run(used, given, 0, count, 0, epsilon)
+            return
+        for number, one in enumerate(steps.launches):
+            workspace = _graph_workspace(kernels[one.kernel], one.n, given[0].device)
+            steps.core.run(used, given, number, number + 1, 0, epsilon, workspace)
+
+
+def _graph_workspace(kernel: "sparsekiln.Kernel", n: int, device: torch.device) -> Tensor | None:
+    """That of a launch in a CUDA graph that is being captured, whose counters are zeroed at each replay."""
+    size = kernel.workspace_bytes(n)
+    if size == 0:
+        return None
+    workspace = torch.empty(size, dtype=torch.uint8, device=device)
+    if counters := kernel.workspace_counter_bytes():
+        workspace[:counters].zero_()
+    return workspace
+
+
 def run(kernel, n: int, *operands: Tensor, **named: Tensor | None):
-    """Launches on the operands' device, on the cpu with as many threads as PyTorch, if nothing else was said. A CUDA graph that is being captured gets a workspace of its own, whose counters are zeroed at each replay."""
+    """Launches on the operands' device, on the cpu with as many threads as PyTorch, if nothing else was said."""
     if not operands[0].is_cuda:
         return kernel(*operands, threads=_core.stated_threads() or torch.get_num_threads(), **named)
     with torch.cuda.device(operands[0].device):
-        if torch.cuda.is_current_stream_capturing() and (size := kernel.workspace_bytes(n)):
-            named["workspace"] = torch.empty(size, dtype=torch.uint8, device=operands[0].device)
-            if counters := kernel.workspace_counter_bytes():
-                named["workspace"][:counters].zero_()
+        if torch.cuda.is_current_stream_capturing():
+            named["workspace"] = _graph_workspace(kernel, n, operands[0].device)
         return kernel(*operands, **named)
 
 

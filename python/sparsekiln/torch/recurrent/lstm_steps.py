@@ -6,6 +6,7 @@ first. z are the sums that the four gates i, f, g and o are made of, [rows, 4 ·
 operators in lstm_operators.py.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ import sparsekiln
 from sparsekiln._arguments import shown
 
 from ..kernels import LayoutKernels, Use, find
-from ..launch_overlap import start
-from ..launches import run, used
+from ..launch_overlap import may_follow_early, start
+from ..launches import Launch, Rows, Steps, run, run_steps, used
 from ..memory import large_empty
 from ..operands import blocks_for, check_matrix, check_operand, check_weight, dense, readable
 
@@ -143,6 +144,76 @@ def _last(taken: Sequence[Step], all_rows: Tensor) -> Iterator[Tensor]:
         ended = max(ended, step.n)
 
 
+def _first_and_later(
+    kernels: LayoutKernels, use: Use, early: bool, batch_sizes: Sequence[int], device: torch.device
+) -> "dict[str, sparsekiln.Kernel]":
+    """The kernel of the first launch of a segment, and that of the others. These may begin early: nothing between launches of one call
+    writes the weight."""
+    use, n = use._replace(overlap=early), batch_sizes[0]
+    overlaps = len(batch_sizes) > 1 and not early and may_follow_early(device)
+    if overlaps:
+        kernels.begin(use._replace(overlap=True), n)
+    first = kernels.kernel(use, n)
+    return {"first": first, "later": kernels.kernel(use._replace(overlap=True), n) if overlaps else first}
+
+
+def _pieces(n: int, *bounds: int) -> Iterator[tuple[int, int]]:
+    """The first n rows, divided at bounds."""
+    ends = sorted({min(one, n) for one in (0, n, *bounds)})
+    return zip(ends, ends[1:])
+
+
+def _kernel_of(launches: Sequence[Launch]) -> str:
+    """The name of the kernel of the next launch, see _first_and_later."""
+    return "later" if launches else "first"
+
+
+@functools.lru_cache(maxsize=64)
+def _forward_steps(batch_sizes: tuple[int, ...], reverse: bool, keep: bool) -> Steps:
+    """The launches of a forward pass; where nothing is kept, c is that of all sequences, in place."""
+    launches: list[Launch] = []
+    for step in steps(batch_sizes, reverse):
+        for begin, end in _pieces(step.n, step.n_before):
+            rows, at = end - begin, step.rows.start + begin
+            has_before = step.before is not None and end <= step.n_before
+            before = step.before.start + begin if has_before else begin
+            operands = {
+                "x": Rows("h" if has_before else "h0", before, rows), "w": Rows("weight"), "y": Rows("h", at, rows),
+                "projection": Rows("projection", at, rows),
+            }  # fmt: skip
+            if keep:
+                operands |= {
+                    "c_before": Rows("c" if has_before else "c0", before, rows), "c": Rows("c", at, rows),
+                    "activations": Rows("activations", at, rows),
+                }  # fmt: skip
+            else:
+                operands |= {"c_before": Rows("c", begin, rows), "c": Rows("c", begin, rows)}
+            launches.append(Launch(_kernel_of(launches), rows, operands))
+    return Steps(launches, ("h", "c", "activations"))
+
+
+@functools.lru_cache(maxsize=64)
+def _backward_steps(batch_sizes: tuple[int, ...], reverse: bool) -> Steps:
+    """The launches of a backward pass, which changes dc in place."""
+    launches: list[Launch] = []
+    after: Step | None = None
+    for step in reversed(steps(batch_sizes, reverse)):
+        n_after = 0 if after is None else after.n
+        for begin, end in _pieces(step.n, step.n_before, n_after):
+            rows, at = end - begin, step.rows.start + begin
+            has_before = step.before is not None and end <= step.n_before
+            operands = {
+                "dy": Rows("dz", after.rows.start + begin, rows) if after is not None and end <= n_after else Rows("zeros", 0, rows),
+                "w": Rows("weight"), "dx": Rows("dz", at, rows), "residual": Rows("dh", at, rows),
+                "activations": Rows("activations", at, rows),
+                "c_before": Rows("c", step.before.start + begin, rows) if has_before else Rows("c0", begin, rows),
+                "c": Rows("c", at, rows), "dc": Rows("dc", begin, rows), "dc_before": Rows("dc", begin, rows),
+            }  # fmt: skip
+            launches.append(Launch(_kernel_of(launches), rows, operands))
+        after = step
+    return Steps(launches, ("dz", "dc"))
+
+
 def lstm(
     projection, h0, c0, values, crow, col, batch_sizes, reverse, keep, overlap=False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -159,20 +230,12 @@ def lstm(
     of_gate = kernels.of_gate()
     use = _use(of_gate, "forward", "lstm+keep" if keep else "lstm", values)
     begin = start(False if keep else overlap, (values,), (weight,))
-    first = of_gate.kernel(use._replace(overlap=begin.early), batch_sizes[0])
-    others = of_gate.kernel(use._replace(overlap=True), batch_sizes[0]) if begin.later_early and len(batch_sizes) > 1 else first
+    kernels_of_steps = _first_and_later(of_gate, use, begin.early, batch_sizes, values.device)
     projection, h0, c0 = readable(projection, 16), readable(h0, 16), readable(c0, 16)
     taken = steps(batch_sizes, reverse)
     now = None if keep else c0.clone(memory_format=contiguous)  # c of all sequences, in place
-    for step in taken:
-        if now is None:
-            of_cell = {"c_before": _before(step, c, c0), "c": c[step.rows], "activations": activations[step.rows]}
-        else:
-            of_cell = {"c_before": now[: step.n], "c": now[: step.n]}
-        run(
-            first if step.before is None else others, step.n, _before(step, h, h0), weight, h[step.rows], projection=projection[step.rows],
-            **of_cell,
-        )  # fmt: skip
+    tensors = {"h0": h0, "weight": weight, "h": h, "projection": projection, "c": c if now is None else now, "c0": c0, "activations": activations}
+    run_steps(_forward_steps(tuple(batch_sizes), reverse, keep), kernels_of_steps, tensors)
     begin.launched(of_gate, use, batch_sizes[0])
     c_n = torch.cat(list(_last(taken, c))) if now is None else now
     return h, torch.cat(list(_last(taken, h))), c_n, c, activations
@@ -191,18 +254,16 @@ def backward(
     if total == 0:
         return dz, dh0.zero_() if dh_n is None or not needs_h0 else dh0.copy_(dh_n), dc, dw
     kernels, weight = _weight(crow, col, values, hidden)
-    kernel = _kernel(kernels.of_gate(), "grad_input", "lstm+residual", values, batch_sizes[0])
+    of_gate = kernels.of_gate()
+    use = _use(of_gate, "grad_input", "lstm+residual", values)
     c0, taken = readable(c0, 16), steps(batch_sizes, reverse)
     dh = h.new_zeros(h.shape) if dh is None else dh
     dh = readable(dh if dh_n is None else _with_last(dh, dh_n, taken), 16)
-    after = None
-    for step in reversed(taken):
-        run(
-            kernel, step.n, _after(after, dz, step.n), weight, dz[step.rows], residual=dh[step.rows],
-            activations=activations[step.rows], c_before=_before(step, c, c0), c=c[step.rows], dc=dc[: step.n],
-            dc_before=dc[: step.n],
-        )  # fmt: skip
-        after = step
+    tensors = {
+        "zeros": dz.new_zeros((batch_sizes[0], dz.shape[1])), "weight": weight, "dz": dz, "dh": dh, "activations": activations, "c": c,
+        "c0": c0, "dc": dc,
+    }  # fmt: skip
+    run_steps(_backward_steps(tuple(batch_sizes), reverse), _first_and_later(of_gate, use, False, batch_sizes, values.device), tensors)
     if needs_h0:
         plain = _kernel(kernels, "grad_input", "none", values, batch_sizes[0])
         first = list(_first(taken, dz))
@@ -220,14 +281,6 @@ def _with_last(dh: Tensor, dh_n: Tensor, taken: Sequence[Step]) -> Tensor:
         rows += dh_n[begin : begin + rows.shape[0]]
         begin += rows.shape[0]
     return dh
-
-
-def _after(after: Step | None, dz: Tensor, n: int) -> Tensor:
-    """The gradient of z of the step after one of n rows, zeros where a sequence has none."""
-    if after is None:
-        return dz.new_zeros((n, dz.shape[1]))
-    rows = dz[after.rows]
-    return rows[:n] if after.n >= n else torch.cat([rows, rows.new_zeros((n - after.n, dz.shape[1]))])
 
 
 def _first(taken: Sequence[Step], dz: Tensor) -> Iterator[Tensor]:

@@ -4,18 +4,19 @@ Matrices of all steps are [steps, n, features]. Functions here are the
 bodies of the operators in small_world_operators.py.
 """
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 
-from ..launches import run
+from ..launches import Launch, Rows, Steps, run, run_steps
 from ..memory import large_empty
 from ..operands import check_count, check_epsilon, check_operand, check_weight, readable
 from . import normalised_products as products
 from .lstm_steps import GATES, state_type
-from .normalised_products import Blocks, Norm, blocks_of
+from .normalised_products import Blocks, blocks_of
 from .projections import Normalisation, Statistics
 
 Tensor = torch.Tensor
@@ -51,12 +52,10 @@ class Network:
         self.gates = len(self.weights) - 1  # the number of theirs, and how many internal steps there are
         self.of_cell = "layer_norm+multiply+lstm" if multiplies else "layer_norm+lstm"
 
-    def norm(self, number: int, step: int, kept: Kept, m: Tensor, a: Tensor) -> Norm:
-        """The normalisation of an internal step."""
-        return Norm(
-            epilogue_of(number), self.gains[number], self.biases[number], kept.sums[number, step], kept.statistics[number, step],
-            m if number == 0 else None, a if number == 1 else None,
-        )  # fmt: skip
+    def tensors(self) -> dict[tuple[str, int], Tensor]:
+        """What every launch reads, by the number of its weight."""
+        of_each = {"w": [one.values for one in self.weights], "gain": self.gains, "bias": self.biases}
+        return {(name, number): one for name, several in of_each.items() for number, one in enumerate(several)}
 
     def add_gradients(
         self, dvalues: list[Tensor], needed: Sequence[bool], h: Tensor, h0: Tensor, y: Tensor, dz: Tensor, dz_of_gates: Tensor,
@@ -80,16 +79,11 @@ class Network:
                     kernel = weight.kernel("grad_weight", "scale", rows)
                     run(kernel, rows, x.flatten(0, 1), dy.flatten(0, 1), dvalues[number][: len(weight.values)], beta=1.0)
 
-    def norm_of_gates(self, step: int, kept: Kept, mask: Tensor | None) -> Norm:
-        return Norm(
-            self.of_cell, self.gains[-1], self.biases[-1], kept.gate_sums[step], kept.gate_statistics[step], mask
-        )  # fmt: skip
-
 
 def window_of(x: Tensor) -> int:
     """How many steps are taken at a time."""
     steps, n, _ = x.shape
-    return steps if x.element_size() == 2 else min(steps, max(1, -(-ROWS // max(n, 1))))
+    return max(1, steps if x.element_size() == 2 else min(steps, -(-ROWS // max(n, 1))))
 
 
 class Inputs(NamedTuple):
@@ -116,27 +110,22 @@ class Window:
         self.m, self.a = large_empty(like, (2, self.size, self.n, hidden))
         self.statistics: list[Statistics] = []
 
-    def at(self, step: int) -> int:
-        """The place of a step in its window."""
-        return step % self.size
-
-    def rows(self, step: int) -> slice:
-        """The rows, among those of all steps, that are in the window of a step."""
-        first = step - self.at(step)
+    def rows(self, first: int) -> slice:
+        """The rows, among those of all steps, that are in the window whose first step it is."""
         return slice(first * self.n, min(first + self.size, self.steps) * self.n)
 
-    def enter(self, step: int) -> None:
-        """Makes m and a of the window of a step."""
-        rows = self.rows(step)
+    def enter(self, first: int) -> None:
+        """Makes m and a of a window."""
+        rows = self.rows(first)
         self.statistics = [
             norm.forward(products[rows], y.flatten(0, 1)[: rows.stop - rows.start], self.epsilon)
             for norm, products, y in zip(self.norms, self.products, (self.m, self.a))
         ]
 
-    def leave(self, step: int, gradients: Sequence[Tensor], dproducts: Sequence[Tensor], dnumbers: Sequence[Tensor]) -> None:
-        """From the gradients of m and a of the window of a step, which was entered last: writes those of its products, and adds to
-        those of gains and biases."""
-        rows = self.rows(step)
+    def leave(self, first: int, gradients: Sequence[Tensor], dproducts: Sequence[Tensor], dnumbers: Sequence[Tensor]) -> None:
+        """From the gradients of m and a of a window, which was entered last: writes those of its products, and adds to those of gains and
+        biases."""
+        rows = self.rows(first)
         for number, (norm, dy) in enumerate(zip(self.norms, gradients)):
             norm.backward(
                 dy.flatten(0, 1)[: rows.stop - rows.start], self.products[number][rows], self.statistics[number],
@@ -202,6 +191,78 @@ def shapes_of_kept(like: Tensor, state: Tensor, internal: int, steps: int, n: in
     ]  # fmt: skip
 
 
+def _rows_of(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Those that there are as matrices [rows, features], whose rows are those of all their other dimensions."""
+    return {name: one.flatten(0, -2) for name, one in tensors.items() if one is not None}
+
+
+@functools.lru_cache(maxsize=256)
+def _forward_steps(begin: int, end: int, total: int, n: int, internal: int, keep: bool, masked: bool) -> Steps:
+    """The launches of steps of one window, of `total` steps."""
+    launches: list[Launch] = []
+
+    def add(number: int, **operands: Rows) -> None:
+        x, y = operands.pop("x"), operands.pop("y")
+        of_all = {"gain": Rows(("gain", number)), "bias": Rows(("bias", number))}
+        launches.append(Launch(number, n, {"x": x, "w": Rows(("w", number)), "y": y, **of_all, **operands}))
+
+    for step in range(begin, end):
+        place, of_window = step if keep else 0, (step - begin) * n
+        x = Rows("h", (step - 1) * n, n) if step else Rows("h0")
+        for number in range(internal):
+            at = (number * (total if keep else 1) + place) * n
+            inputs = {0: {"multiplier": Rows("m", of_window, n)}, 1: {"addend": Rows("a", of_window, n)}}.get(number, {})
+            y = Rows("y", at, n)
+            add(number, x=x, y=y, sums=Rows("sums", at, n), statistics=Rows("statistics", at, n), **inputs)
+            x = y
+        before = Rows("c0") if step == 0 else Rows("c", (step - 1 if keep else 0) * n, n)
+        multiplier = {"multiplier": Rows("mask", step * n, n)} if masked else {}
+        add(
+            internal, x=x, y=Rows("h", step * n, n), sums=Rows("gate_sums", place * n, n),
+            statistics=Rows("gate_statistics", place * n, n), c_before=before, c=Rows("c", place * n, n), **multiplier,
+        )  # fmt: skip
+    return Steps(launches, ("h", "y", "sums", "statistics", "gate_sums", "gate_statistics", "c"))
+
+
+@functools.lru_cache(maxsize=256)
+def _backward_steps(begin: int, end: int, total: int, size: int, n: int, internal: int, divided: int, masked: bool) -> Steps:
+    """The launches of the backward pass of steps of one window, of `total` steps and `size` in a window."""
+    launches: list[Launch] = []
+
+    def add(kernel: Hashable, number: int, **operands: Rows) -> None:
+        dy, w, dx = (operands.pop(name) for name in ("dy", "w", "dx"))
+        of_all = {"gain": Rows(("gain", number)), "bias": Rows(("bias", number))}
+        launches.append(Launch(kernel, n, {"dy": dy, "w": w, "dx": dx, **of_all, **operands}))
+
+    for step in reversed(range(begin, end)):
+        place = step - begin
+        of_window, at_step = place * n, step * n
+        if step == total - 1:
+            kernel, dy, w = "last", Rows("nothing"), Rows("no w")
+        else:  # dz of the step after, which may be the first one of the window after this
+            kernel, dy, w = "gates", Rows("dz", (place + 1) % size * n, n), Rows(("w", 0))
+        multiplier = {"multiplier": Rows("mask", at_step, n)} if masked else {}
+        add(
+            kernel, internal, dy=dy, w=w, dx=Rows("dz_of_gates", of_window, n), residual=Rows("dh", of_window, n),
+            sums=Rows("gate_sums", at_step, n), statistics=Rows("gate_statistics", at_step, n),
+            c_before=Rows("c", (step - 1) * n, n) if step else Rows("c0"), c=Rows("c", at_step, n), dc=Rows("dc"), dc_before=Rows("dc"),
+            dnorm=Rows("dnorm of gates"), **multiplier,
+        )  # fmt: skip
+        dy = Rows("dz_of_gates", of_window, n)
+        for number in reversed(range(internal)):
+            others = {
+                0: {"multiplier": Rows("m", of_window, n), "dmultiplier": Rows("dm", of_window, n)},
+                1: {"addend": Rows("a", of_window, n), "daddend": Rows("da", of_window, n)},
+            }.get(number, {})  # fmt: skip
+            at, dx = (number * total + step) * n, Rows("dz", (number * size + place) * n, n)
+            add(
+                number, number, dy=dy, w=Rows(("w", number + 1)), dx=dx, sums=Rows("sums", at, n), statistics=Rows("statistics", at, n),
+                dnorm=Rows("dnorm", number * divided, divided), **others,
+            )  # fmt: skip
+            dy = dx
+    return Steps(launches, ("dz", "dz_of_gates", "dm", "da", "dc", "dnorm", "dnorm of gates"))
+
+
 def forward(
     inputs: Inputs, h0, c0, values, crows, cols, gains, biases, gate_gain, gate_bias, mask, epsilon, keep
 ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -213,22 +274,19 @@ def forward(
     window = Window(inputs, hidden, epsilon)
     kept = Kept(*(large_empty(*one) for one in shapes_of_kept(like, c0, network.gates, steps if keep else 1, n, hidden)))
     h_of_all = large_empty(like, (steps, n, hidden))
-    h, c = readable(h0, 16), readable(c0, 16)
-    mask = None if mask is None else mask.contiguous()
-    for step in range(steps):
-        place, at = step if keep else 0, window.at(step)
-        if at == 0:
-            window.enter(step)
-        x = h
-        for number in range(network.gates):
-            y = kept.y[number, place]
-            norm = network.norm(number, place, kept, window.m[at], window.a[at])
-            products.forward(network.weights[number], x, y, norm, epsilon)
-            x = y
-        h = h_of_all[step]
-        norm = network.norm_of_gates(place, kept, None if mask is None else mask[step])
-        products.forward(network.weights[-1], x, h, norm, epsilon, c_before=c, c=kept.c[place])
-        c = kept.c[place]
+    kernels = {
+        number: weight.kernel("forward", epilogue_of(number) if number < network.gates else network.of_cell, n)
+        for number, weight in enumerate(network.weights)
+    }
+    tensors = network.tensors() | _rows_of(
+        h=h_of_all, h0=readable(h0, 16), c0=readable(c0, 16), mask=None if mask is None else mask.contiguous(), m=window.m, a=window.a,
+        **kept._asdict(),
+    )  # fmt: skip
+    for begin in range(0, steps, window.size):
+        window.enter(begin)
+        end = min(begin + window.size, steps)
+        run_steps(_forward_steps(begin, end, steps, n, network.gates, keep, mask is not None), kernels, tensors, epsilon)
+    c = kept.c[steps - 1 if keep else 0] if steps else c0
     c_n = c.clone(memory_format=torch.contiguous_format)
     return h_of_all, c_n, *(kept if keep else (one.new_empty(0) for one in kept))
 
@@ -272,35 +330,28 @@ def backward(
     dnorm = dc.new_zeros((internal, divided, 2 * hidden))
     dnorm_of_gates = dc.new_zeros((divided, 2 * GATES * hidden))
     dvalues = [one.new_zeros(one.shape if needed else 0) for one, needed in zip(values, needs_values)]
-    after = None
-    for step in reversed(range(steps)):
-        place = window.at(step)
-        if place == window.size - 1 or step == steps - 1:
-            window.enter(step)
-            dh_of_window = dh[step - place : step + 1].contiguous()
-        of_cell = {"c_before": kept.c[step - 1] if step else c0, "c": kept.c[step], "dc": dc, "dc_before": dc}
-        norm = network.norm_of_gates(step, kept, None if mask is None else mask[step])
-        of_h = readable(dh_of_window[place], 16)
-        if after is None:
-            products.backward_of_last(values[0], of_h, dz_of_gates[place], norm, dnorm_of_gates, **of_cell)
-        else:
-            products.backward(
-                network.weights[0], after, dz_of_gates[place], norm, dnorm_of_gates, residual=of_h, **of_cell
-            )  # fmt: skip
-        after = dz_of_gates[place]
-        for number in reversed(range(internal)):
-            other = {0: {"dmultiplier": dm[place]}, 1: {"daddend": da[place]}}.get(number, {})
-            norm = network.norm(number, step, kept, window.m[place], window.a[place])
-            products.backward(network.weights[number + 1], after, dz[number, place], norm, dnorm[number], **other)
-            after = dz[number, place]
-        if place == 0:
-            of_window = slice(step, min(step + window.size, steps))
-            network.add_gradients(dvalues, needs_values, h, h0, kept.y, dz, dz_of_gates, of_window)
-            window.leave(step, (dm, da), dproducts, dnumbers)
+    nothing = products.no_blocks(hidden, values[0])  # the last step's gates are read by no product
+    kernels = {
+        "last": nothing.kernel("grad_input", f"{network.of_cell}+residual", n),
+        "gates": network.weights[0].kernel("grad_input", f"{network.of_cell}+residual", n),
+        **{number: network.weights[number + 1].kernel("grad_input", epilogue_of(number), n) for number in range(internal)},
+    }
+    tensors = network.tensors() | _rows_of(
+        c0=c0, mask=mask, m=window.m, a=window.a, dz=dz, dz_of_gates=dz_of_gates, dm=dm, da=da, dnorm=dnorm, **kept._asdict()
+    )  # fmt: skip
+    tensors |= {"no w": nothing.values, "nothing": dh.new_empty((n, values[0].shape[1])), "dc": dc, "dnorm of gates": dnorm_of_gates}
+    for begin in reversed(range(0, steps, window.size)):
+        window.enter(begin)
+        end = min(begin + window.size, steps)
+        tensors["dh"] = readable(dh[begin:end].flatten(0, 1), 16)
+        launches = _backward_steps(begin, end, steps, window.size, n, internal, divided, mask is not None)
+        run_steps(launches, kernels, tensors)
+        network.add_gradients(dvalues, needs_values, h, h0, kept.y, dz, dz_of_gates, slice(begin, end))
+        window.leave(begin, (dm, da), dproducts, dnumbers)
     dh0 = h0.new_zeros(h0.shape if needs_h0 else 0)
-    if after is not None and needs_h0:
+    if steps and needs_h0:
         first = network.weights[0]
-        run(first.kernel("grad_input", "none", n), n, after, first.values, dh0)
+        run(first.kernel("grad_input", "none", n), n, dz[0, 0], first.values, dh0)
     dnorm, dnorm_of_gates = dnorm.sum(1), dnorm_of_gates.sum(0)
     return Gradients(
         *dproducts, dnumbers, dh0, dc, dvalues, *(one.to(gains.dtype, copy=True) for one in dnorm.split(hidden, 1)),
