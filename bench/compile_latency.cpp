@@ -3,7 +3,9 @@
 ///
 /// `cold` and `store` run in a new process each time, like a user's program: NVRTC is loaded and no cache is
 /// filled. The time is that inside `build` (`compile_ms`). `pinned` is `cold` with one config for all layers,
-/// so that only their tables differ: the default of the one of 99 %, tables in global memory. `nvrtc` is what
+/// so that only their tables differ: the default of the one of 99 %, tables in global memory. `any_batch` and
+/// `any_batch_store` are `cold` and `store` of what a layer of PyTorch asks for: one kernel with attached
+/// tables for all batches up to 2^20, which has a config for each of several ranges. `nvrtc` is what
 /// NVRTC takes of `cold`, loading included: a new process that compiles the same source, and `nvrtc/empty` an
 /// empty kernel. `choice` is what the choice of a default config takes of `cold` and `store`, in a process
 /// that has done it before. `memory` is a `compile` in a process that already holds the same kernel. `launch`
@@ -23,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -60,6 +63,11 @@ struct Layer {
   [[nodiscard]] std::string arguments() const { return fmt::format("{} {}", grid, sparsity); }
 };
 
+/// What a child builds for a layer: its own default, `common_config`, or code for any batch.
+constexpr std::string_view kDefault = "default";
+constexpr std::string_view kPinned = "pinned";
+constexpr std::string_view kAnyBatch = "any_batch";
+
 sk::Config common_config(std::int64_t grid) {
   const Layer layer{grid, kSparsities[0]};
   sk::Config config = sk::job_of(layer.layout(), layer.options({}, "sm_90")).plan.front().config;
@@ -70,9 +78,13 @@ sk::Config common_config(std::int64_t grid) {
 Layer layer_of(char** arguments) { return {std::stoll(arguments[0]), std::stoi(arguments[1])}; }
 
 /// The work of a child: one build. What it came from and its milliseconds are on standard output.
-int build_once(const Layer& layer, const std::string& cache_dir, bool pinned) {
+int build_once(const Layer& layer, const std::string& cache_dir, std::string_view what) {
   sk::Options options = layer.options(cache_dir, "sm_90");
-  if (pinned) options.config = common_config(layer.grid);
+  if (what == kPinned) options.config = common_config(layer.grid);
+  if (what == kAnyBatch) {
+    options.batch = sk::Batch::up_to(1 << 20);
+    options.specialization = sk::Specialization::attached;
+  }
   const sk::Built built = sk::build(layer.layout(), options);
   std::printf("%s %.6f\n", std::string(sk::name(built.from)).c_str(), built.compile_ms);
   return 0;
@@ -107,16 +119,15 @@ double seconds_in_new_process(const std::string& arguments, const std::string& e
 }
 
 double seconds_of_build(const Layer& layer, const TemporaryFolder& cache, const std::string& expected,
-                        bool pinned = false) {
-  return seconds_in_new_process(fmt::format("--build-once {} '{}'{}", layer.arguments(),
-                                            cache.path().string(), pinned ? " pinned" : ""),
-                                expected);
+                        std::string_view what) {
+  return seconds_in_new_process(
+      fmt::format("--build-once {} '{}' {}", layer.arguments(), cache.path().string(), what), expected);
 }
 
-void cold(benchmark::State& state, const Layer& layer, bool pinned) {
+void cold(benchmark::State& state, const Layer& layer, std::string_view what) {
   for (auto _ : state) {
     const TemporaryFolder folder;
-    state.SetIterationTime(seconds_of_build(layer, folder, "compiled", pinned));
+    state.SetIterationTime(seconds_of_build(layer, folder, "compiled", what));
   }
 }
 
@@ -124,10 +135,10 @@ void nvrtc(benchmark::State& state, const std::string& arguments) {
   for (auto _ : state) state.SetIterationTime(seconds_in_new_process("--compile-once " + arguments, "nvrtc"));
 }
 
-void store(benchmark::State& state, const Layer& layer) {
+void store(benchmark::State& state, const Layer& layer, std::string_view what) {
   const TemporaryFolder folder;
-  static_cast<void>(seconds_of_build(layer, folder, "compiled"));
-  for (auto _ : state) state.SetIterationTime(seconds_of_build(layer, folder, "store"));
+  static_cast<void>(seconds_of_build(layer, folder, "compiled", what));
+  for (auto _ : state) state.SetIterationTime(seconds_of_build(layer, folder, "store", what));
 }
 
 void choice(benchmark::State& state, const Layer& layer) {
@@ -215,10 +226,13 @@ void declare(std::int64_t grid, bool is_short, std::optional<StubLaunch>& stub) 
   };
   for (const int sparsity : kSparsities) {
     const Layer layer{grid, sparsity};
-    in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer, false));
-    in_processes(RegisterBenchmark(fmt::format("pinned/{}", sparsity).c_str(), cold, layer, true));
+    in_processes(RegisterBenchmark(fmt::format("cold/{}", sparsity).c_str(), cold, layer, kDefault));
+    in_processes(RegisterBenchmark(fmt::format("pinned/{}", sparsity).c_str(), cold, layer, kPinned));
+    in_processes(RegisterBenchmark(fmt::format("any_batch/{}", sparsity).c_str(), cold, layer, kAnyBatch));
     in_processes(RegisterBenchmark(fmt::format("nvrtc/{}", sparsity).c_str(), nvrtc, layer.arguments()));
-    in_processes(RegisterBenchmark(fmt::format("store/{}", sparsity).c_str(), store, layer));
+    in_processes(RegisterBenchmark(fmt::format("store/{}", sparsity).c_str(), store, layer, kDefault));
+    in_processes(
+        RegisterBenchmark(fmt::format("any_batch_store/{}", sparsity).c_str(), store, layer, kAnyBatch));
     RegisterBenchmark(fmt::format("choice/{}", sparsity).c_str(), choice, layer)
         ->Repetitions(is_short ? 2 : 11)
         ->ReportAggregatesOnly()
@@ -261,6 +275,8 @@ std::string table(const sk::bench::Medians& medians) {
   text += row("The same, with one config for all three", "pinned");
   text += row("NVRTC alone, loaded in a new process to compile that source", "nvrtc");
   text += row("`build()` in a new process, from the store", "store");
+  text += row("`build()` for any batch up to 2^20, attached, nothing stored", "any_batch");
+  text += row("The same, from the store", "any_batch_store");
   text += row("The choice of a default config alone", "choice");
   if (const auto ms = medians.ms("nvrtc/empty"))
     text += fmt::format("\nNVRTC takes {:.1f} ms to be loaded and compile an empty kernel.\n", *ms);
@@ -271,8 +287,7 @@ std::string table(const sk::bench::Medians& medians) {
 
 int main(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
-  if (first == "--build-once" && (argc == 5 || argc == 6))
-    return build_once(layer_of(argv + 2), argv[4], argc == 6);
+  if (first == "--build-once" && argc == 6) return build_once(layer_of(argv + 2), argv[4], argv[5]);
   if (first == "--compile-once" && argc == 4) return compile_once(source_of(layer_of(argv + 2)));
   if (first == "--compile-once") return compile_once("extern \"C\" __global__ void empty() {}");
   std::optional<StubLaunch> stub;  // made when it is first asked for

@@ -16,4 +16,10 @@ bool attached(const Plan& plan) {
   return any;
 }
 
+std::size_t first_with_config(const Plan& plan, std::size_t index) {
+  const Config& config = plan.at(index).config;
+  const auto is_same = [&](const RangedConfig& range) { return range.config == config; };
+  return static_cast<std::size_t>(std::find_if(plan.begin(), plan.end(), is_same) - plan.begin());
+}
+
 }  // namespace sparsekiln

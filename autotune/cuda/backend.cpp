@@ -64,15 +64,16 @@ bool are_one_kernel(const Problem& problem, const Config& one, const Config& oth
 /// every n, which takes as many slices of a batch as are worth it.
 Plan choose_numbers(const Problem& problem, const Target& target) {
   const bool ranges = kind_of(problem.operation) == ProblemKind::spmm;
+  const std::vector<std::int64_t> ends =
+      ranges ? range_ends(problem.batch, problem.convolution.present() ? BatchOf::images : BatchOf::rows)
+             : std::vector<std::int64_t>{problem.batch.bound()};
+  const std::vector<Config> configs = default_configs(problem, target, ends);
   Plan plan;
-  for (const std::int64_t end :
-       ranges ? range_ends(problem.batch, problem.convolution.present() ? BatchOf::images : BatchOf::rows)
-              : std::vector<std::int64_t>{problem.batch.bound()}) {
-    const Config config = default_config(problem, target, end);
-    if (!plan.empty() && are_one_kernel(problem, plan.back().config, config))
-      plan.back().up_to = end;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    if (!plan.empty() && are_one_kernel(problem, plan.back().config, configs[i]))
+      plan.back().up_to = ends[i];
     else
-      plan.push_back({end, config});
+      plan.push_back({ends[i], configs[i]});
   }
   return plan;
 }

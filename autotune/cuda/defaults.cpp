@@ -42,8 +42,7 @@ struct Priced {
 
 /// What the model can price of the candidates for a default, the least first; of equals, in the order of the
 /// axes. Those whose numbers do not go together are left out.
-std::vector<Priced> priced(const Problem& problem, const Target& target, std::int64_t n) {
-  Pricing pricing(problem, target);
+std::vector<Priced> priced(const Problem& problem, const Target& target, std::int64_t n, Pricing& pricing) {
   std::vector<Priced> found;
   for (const Config& candidate : default_candidates(problem, target, n)) try {
       const Config config = pricing.with_derived(candidate, n);
@@ -61,8 +60,8 @@ std::vector<Priced> priced(const Problem& problem, const Target& target, std::in
 /// is the shortest, and compiles fastest. In a family that is known by its structure the one that issues the
 /// fewest instructions: it leaves the least to what the model does not know.
 template <class Computed>
-Config default_config(const Computed& computed, const Problem& problem, const Target& target,
-                      std::int64_t n) {
+Config default_config(const Computed& computed, const Problem& problem, const Target& target, std::int64_t n,
+                      Pricing& pricing) {
   const ConfigCheck compiler(problem, target);
   const auto works = [&](const Config& config) { return compiler.refusal(config).empty(); };
   const auto by_structure = [&](const Priced& one) {
@@ -72,7 +71,7 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
   std::optional<Priced> fastest;
   Config chosen;
   double least = std::numeric_limits<double>::infinity();
-  for (const Priced& one : priced(problem, target, n)) {
+  for (const Priced& one : priced(problem, target, n, pricing)) {
     const bool structure = by_structure(fastest ? *fastest : one);
     if (fastest) {
       const double factor = structure ? kEquallyFastByStructure : kEquallyFast;
@@ -101,8 +100,20 @@ Config default_config(const Computed& computed, const Problem& problem, const Ta
 }  // namespace
 
 Config default_config(const Problem& problem, const Target& target, std::int64_t n) {
-  return std::visit([&](const auto& computed) { return default_config(computed, problem, target, n); },
-                    computed_by(problem, target));
+  return default_configs(problem, target, std::span(&n, 1)).front();
+}
+
+std::vector<Config> default_configs(const Problem& problem, const Target& target,
+                                    std::span<const std::int64_t> batches) {
+  Pricing pricing(problem, target);
+  std::vector<Config> configs;
+  std::visit(
+      [&](const auto& computed) {
+        for (const std::int64_t n : batches)
+          configs.push_back(default_config(computed, problem, target, n, pricing));
+      },
+      computed_by(problem, target));
+  return configs;
 }
 
 std::vector<std::int32_t> splits_of(const Spmm& problem, const Target& target, const Config& config) {

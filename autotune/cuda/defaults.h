@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <sparsekiln/config.h>
@@ -16,6 +17,10 @@ namespace sparsekiln::cuda {
 /// one with the shortest code. Its tables are in global memory. The problem must be one that cuda::validate
 /// lets through: one of the configs then computes it.
 [[nodiscard]] Config default_config(const Problem& problem, const Target& target, std::int64_t n);
+/// `default_config` of each of several batches. What their prices share, such as which rows are put together,
+/// is found once.
+[[nodiscard]] std::vector<Config> default_configs(const Problem& problem, const Target& target,
+                                                  std::span<const std::int64_t> batches);
 
 /// Numbers for Config::split of a product: those that its family offers (SearchAxes::split) and does not
 /// reject, as far as a multiprocessor holds as many CTAs of the config; that of the config, or 1, where there

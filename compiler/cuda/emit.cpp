@@ -383,11 +383,16 @@ class KernelWriter {
   }
 
   /// What the entry lacks is filled in when a layout is attached.
-  void write_attached(const RangedConfig& range) {
+  /// A kernel without a layout depends on nothing but its config: that of entry `kernel` serves this one.
+  void write_attached(const RangedConfig& range, std::size_t kernel) {
     const Instance instance = instance_of(problem_, target_, range.config);
-    Entry entry = entry_of(problem_, range, instance, index());
+    Entry entry = entry_of(problem_, range, instance, kernel);
     entry.tensor_maps = of_no_layout(std::move(entry.tensor_maps));
     entry.arguments.push_back(Argument::tables);
+    if (kernel != index()) {
+      source_.entries.push_back(std::move(entry));
+      return;
+    }
     tables_.write(index(), {}, range.config.table, {}, gates());
     write(range.config, instance, std::move(entry), steps_worth_a_cut(range.config) != kNeverCut);
   }
@@ -442,7 +447,7 @@ void write_kernels(const Spmm& problem, const Target& target, const Plan& plan,
   const std::int64_t counters_in_front = without_layout ? 0 : counter_bytes(problem, plan, schedules);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (without_layout)
-      writer.write_attached(plan[i]);
+      writer.write_attached(plan[i], first_with_config(plan, i));
     else
       writer.write_baked(plan[i], schedules[i], counters_in_front);
   }

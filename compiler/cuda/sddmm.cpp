@@ -281,12 +281,17 @@ class KernelWriter {
   }
 
   /// What the entry lacks is filled in when a layout is attached.
-  void write_attached(const RangedConfig& range) {
+  /// As in emit.cpp, the kernel of entry `kernel` serves this one.
+  void write_attached(const RangedConfig& range, std::size_t kernel) {
     const Instance instance = instance_of(gradient_, target_, range.config);
     const LayoutFigures figures{.slices = most_slices(gradient_, range.config)};
-    Entry entry = entry_of(gradient_, range, instance, index(), figures.slices);
+    Entry entry = entry_of(gradient_, range, instance, kernel, figures.slices);
     for (TensorMap& map : entry.tensor_maps) map.row_length = 0;  // features
     entry.arguments.push_back(Argument::tables);
+    if (kernel != index()) {
+      source_.entries.push_back(std::move(entry));
+      return;
+    }
     write_attached_table(source_, range.config, gates());
     write(range.config, instance, std::move(entry), figures);
   }
@@ -346,7 +351,7 @@ void write_kernels(const Sddmm& gradient, const Target& target, const Plan& plan
   KernelWriter writer(gradient, target, source);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (without_layout)
-      writer.write_attached(plan[i]);
+      writer.write_attached(plan[i], first_with_config(plan, i));
     else
       writer.write_baked(plan[i], schedules[i], counter_bytes);
   }

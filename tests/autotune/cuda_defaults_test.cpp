@@ -220,6 +220,25 @@ TEST_CASE("the batch tiles of a large batch that are computed at once leave x in
   }
 }
 
+TEST_CASE("configs for several batches are those for each batch alone") {
+  // The batches differ in rounds, and so in the schedules that prices come from.
+  constexpr std::array<std::int64_t, 6> kBatches{8, 16, 64, 256, 1024, 1 << 20};
+  for (const Operation operation : {Operation::forward, Operation::grad_input, Operation::grad_weight})
+    for (const std::int32_t side : {16, 32, 64})
+      for (const double density : {0.01, 0.1, 0.6}) {
+        Problem problem = half_problem({side, side}, density);
+        problem.operation = operation;
+        problem.batch = Batch::up_to(1 << 20);
+        CAPTURE(name(operation));
+        CAPTURE(side);
+        CAPTURE(density);
+        const std::vector<Config> together = default_configs(problem, kH100, kBatches);
+        REQUIRE(together.size() == kBatches.size());
+        for (std::size_t i = 0; i < kBatches.size(); ++i)
+          CHECK(together[i] == default_config(problem, kH100, kBatches[i]));
+      }
+}
+
 TEST_CASE("no row of the headline layer at 99 % is split, and those of skewed layers are") {
   Problem problem;
   problem.layout = patterns::random(384, 384, 0.01, 1);

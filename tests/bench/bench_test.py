@@ -161,15 +161,16 @@ class Bench(PredictedCases, SmallBatchCases, TorchCallCases, unittest.TestCase):
         in_this_one = self.measured("compile_latency", "ns", "--benchmark_filter=memory|launch|driver_call")
         self.assertEqual(list(in_this_one), ["memory", "launch", "driver_call", "launch_wgmma", "launch_mma"])
         (shown,) = documented("compile_latency")
-        only = "--benchmark_filter=cold|pinned|nvrtc|store|choice"
-        names = [f"{what}/{sparsity}" for sparsity in (99, 90, 50) for what in ("cold", "pinned", "nvrtc", "store", "choice")]
+        only = "--benchmark_filter=cold|pinned|any_batch|nvrtc|store|choice"
+        of_a_layer = ("cold", "pinned", "any_batch", "nvrtc", "store", "any_batch_store", "choice")
+        names = [f"{what}/{sparsity}" for sparsity in (99, 90, 50) for what in of_a_layer]
 
         def write(copy):
             rows = self.measured("compile_latency", "ms", *self.placed(shown, {"docs/scheduling.md": copy}), only)
             self.assertEqual(list(rows), [*names, "nvrtc/empty"])
 
         rows = self.tables_in("docs/scheduling.md", write)
-        self.assertEqual(len(rows), 5)
+        self.assertEqual(len(rows), len(of_a_layer))
         for row in rows:
             for sparsity in (99, 90, 50):
                 self.assert_positive(float(row[f"{sparsity} % sparse"].removesuffix(" ms")), str(row))

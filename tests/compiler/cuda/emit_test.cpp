@@ -238,6 +238,48 @@ TEST_CASE("attached tables: the text knows no layout, and the entries wait for o
   CHECK_THROWS_AS((void)emit(problem, kA100, {{8, plain_config()}, {16, config}}, {}), Error);
 }
 
+TEST_CASE("attached tables: ranges with one config share a kernel, and others have their own") {
+  Problem problem = tiny_problem();
+  problem.batch = Batch::up_to(64);
+  problem.epilogue = parse_epilogue("layer_norm");
+  Config config = plain_config();
+  config.table = TableForm::attached;
+  Config narrow = config;
+  narrow.tile_n = 8;
+  const Plan plan{{8, config}, {16, narrow}, {32, config}, {64, narrow}};
+  const Source source = emit(problem, kA100, plan, {});
+  REQUIRE(source.entries.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CAPTURE(i);
+    CHECK(source.entries[i].up_to == plan[i].up_to);
+    CHECK(source.entries[i].tile_n == plan[i].config.tile_n);
+    CHECK(source.entries[i].passes ==
+          std::vector<std::string>{fmt::format("sparsekiln_forward_{}", i % 2),
+                                   fmt::format("sparsekiln_normalise_{}", i % 2)});
+    CHECK(source.entries[i].arguments.back() == Argument::tables);
+  }
+  CHECK(count(source.text, "__global__") == 4);
+  CHECK(recipe_of(problem, kA100, plan, {}).entries == source.entries);
+
+  problem.operation = Operation::grad_weight;
+  problem.epilogue = {};
+  const Sddmm gradient(problem);
+  const Config sums = parse_config("simt tile_n=16 tile_out=4 stages=2 warps=2 table=attached");
+  const Source of_gradient = emit(gradient, kA100, {{32, sums}, {64, sums}}, {});
+  REQUIRE(of_gradient.entries.size() == 2);
+  CHECK(of_gradient.entries[1].up_to == 64);
+  CHECK(of_gradient.entries[1].passes == of_gradient.entries[0].passes);
+  CHECK(count(of_gradient.text, "__global__") == 1);
+}
+
+TEST_CASE("baked tables: ranges with one config have kernels of their own") {
+  Problem problem = tiny_problem();
+  problem.batch = Batch::up_to(32);
+  const Source source = emit_plan(problem, kA100, {{16, plain_config()}, {32, plain_config()}});
+  CHECK(source.entries[0].passes != source.entries[1].passes);
+  CHECK(count(source.text, "__global__") == 2);
+}
+
 TEST_CASE("each entry of a product whose sums are normalised has a second kernel, and none begins early") {
   Problem problem = tiny_problem();
   problem.layout = Layout::from_mask(4, 3, std::vector<std::uint8_t>(12, 1));
