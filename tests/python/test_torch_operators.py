@@ -157,7 +157,7 @@ class _Counting:
 
 
 def kernels_of(layer):
-    """Those of the forward pass: others may be compiled meanwhile."""
+    """The number of its kernels of the forward pass: others may be compiled meanwhile."""
     return sum(kernel.op == "forward" for kernel in layer._kernels.kernels())
 
 

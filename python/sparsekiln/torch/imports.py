@@ -1,4 +1,4 @@
-"""What is done when others import a module that this package would import for nothing else: it may take longer than all of the package."""
+"""Actions when others import a module that this package would import for nothing else: that may take longer than all of the package."""
 
 import importlib.abc
 import importlib.util

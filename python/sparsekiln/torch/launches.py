@@ -68,7 +68,7 @@ def run_steps(
 
 
 def _graph_workspace(kernel: "sparsekiln.Kernel", n: int, device: torch.device) -> Tensor | None:
-    """That of a launch in a CUDA graph that is being captured, whose counters are zeroed at each replay."""
+    """The workspace of a launch in a CUDA graph that is being captured, whose counters are zeroed at each replay."""
     size = kernel.workspace_bytes(n)
     if size == 0:
         return None
