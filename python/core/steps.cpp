@@ -44,10 +44,12 @@ Steps::Steps(const nb::sequence& launches, const nb::sequence& written) {
                               nb::cast<std::int64_t>(operand[2]), nb::cast<std::int64_t>(operand[3])});
       written_.resize(std::max(written_.size(), one.operands.back().tensor + 1));
     }
-    if (one.operands.size() > kMostOperands) throw nb::value_error("a launch of more operands than kernels have");
+    if (one.operands.size() > kMostOperands)
+      throw nb::value_error("a launch of more operands than kernels have");
   }
   for (const nb::handle tensor : written) {
-    if (number(tensor) >= written_.size()) throw nb::value_error("a tensor that no launch has is not written");
+    if (number(tensor) >= written_.size())
+      throw nb::value_error("a tensor that no launch has is not written");
     written_[number(tensor)] = true;
   }
 }

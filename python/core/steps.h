@@ -11,8 +11,8 @@ namespace sparsekiln::python {
 
 namespace nb = nanobind;
 
-/// Launches that follow one another on rows of the same matrices, such as the steps of a recurrent layer, made
-/// by one call. See sparsekiln.Steps in _core.pyi.
+/// Launches that follow one another on rows of the same matrices, such as the steps of a recurrent layer,
+/// made by one call. See sparsekiln.Steps in _core.pyi.
 class Steps {
  public:
   /// Of (kernel, ((operand, tensor, first row, rows), …)), each a number but the operand's name; rows -1 for
