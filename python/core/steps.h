@@ -15,8 +15,8 @@ namespace nb = nanobind;
 /// made by one call. See sparsekiln.Steps in _core.pyi.
 class Steps {
  public:
-  /// Of (kernel, ((operand, tensor, first row, rows), …)), each a number but the operand's name; rows -1 for
-  /// all of a tensor. `written`: the numbers of the tensors that launches write to.
+  /// `launches`: (kernel, ((operand, tensor, first row, rows), …)), numbers but the operand's name; rows -1
+  /// for all of a tensor. `written`: the numbers of the tensors that launches write to.
   Steps(const nb::sequence& launches, const nb::sequence& written);
 
   /// Launches those from `begin` up to `end`.

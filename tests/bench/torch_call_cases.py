@@ -30,3 +30,18 @@ class TorchCallCases:
             self.assertEqual(list(times), ["import", "first result", "first step"])
             self.assertEqual(list(times.values()), sorted(times.values()))
             self.assert_positive(times["import"], "import")
+
+    def test_recurrent_segment(self):
+        self.with_torch()
+        done = self.call([sys.executable, _BENCH / "recurrent_segment.py", "--short", "--json"])
+        found = json.loads(done.stdout)
+        steps, segments = found["steps"], found["segments"]
+        layers = {"LSTM": 1, "SmallWorldLSTM": 6}  # launches of a step: five internal steps, and the gates
+        self.assertEqual(list(segments), [f"{layer}, {pass_}" for layer in layers for pass_ in ("inference", "training")])
+        for name, one in segments.items():
+            layer, _, pass_ = name.partition(", ")
+            passes = 2 if pass_ == "training" else 1
+            self.assertEqual(one["launches"], passes * steps * layers[layer], name)
+            self.assertEqual((one["calls"], one["calls, each launch"]), (passes, one["launches"]), name)
+            for column in ("us", "us, each launch", "ratio", "bytes"):
+                self.assert_positive(one[column], f"{name}, {column}")
