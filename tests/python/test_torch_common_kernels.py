@@ -171,3 +171,6 @@ def test_the_package_names_its_pack(tmp_path, monkeypatch):
     monkeypatch.delenv("SPARSEKILN_PACKS")
     _places.name_places()
     assert os.environ["SPARSEKILN_PACKS"] == str(tmp_path / "common.pack")
+    monkeypatch.setenv("SPARSEKILN_PACKS", "")
+    _places.name_places()
+    assert os.environ["SPARSEKILN_PACKS"] == ""

@@ -36,7 +36,7 @@ class _Functions(Protocol):
 def _load() -> Any:
     try:
         torch.ops.load_library(_FILE)
-        library = ctypes.CDLL(_FILE)
+        library, held = ctypes.CDLL(_FILE), ctypes.PyDLL(_FILE)
     except OSError:
         return None
     numbers, flag = ctypes.c_int64, ctypes.c_bool
@@ -45,7 +45,8 @@ def _load() -> Any:
         "set_overlapping": [flag], "set_remembering": [flag], "pretend_cuda": [flag],
     }  # fmt: skip
     for name, types in arguments.items():
-        function = getattr(library, f"sparsekiln_torch_{name}")
+        function = getattr(held if types == [flag] else library, f"sparsekiln_torch_{name}")  # a flag is set before other threads go on
+        setattr(library, f"sparsekiln_torch_{name}", function)
         function.argtypes, function.restype = types, numbers if name in ("launches", "known") else None
     library.sparsekiln_torch_connect(_core.interface())
     return library
