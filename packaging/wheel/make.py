@@ -45,7 +45,7 @@ def build(version: str, python: str, stubs: pathlib.Path, into: pathlib.Path) ->
 
 
 def undefined(library: pathlib.Path) -> list[str]:
-    """The symbols that no library of glibc has in any version, nor CPython. Of PyTorch's stable ABI, the operators in C++ may use those
+    """The symbols that no library of glibc has in any version, nor CPython. The operators in C++ may use those of PyTorch's stable ABI
     that they are linked with."""
     listed = subprocess.run(["nm", "--dynamic", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
     symbols = [line.split()[-1] for line in listed.splitlines() if line.split()[-2] == "U"]
