@@ -65,14 +65,14 @@ constexpr std::array kBeforeFamily = {
                "there are fewer block rows than output tiles of an item"},
 };
 constexpr std::array kAfterFamily = {
-    Constraint{
-        [](const Case& one) {
-          return one.config.merge == 1 ||
-                 ((one.problem.operation == Operation::forward || one.config.variant == Variant::halo) &&
-                  !one.problem.strict_absent && !one.problem.gates);
-        },
-        "block rows are merged only in forward products and by halo, without gates, where zeros may fill "
-        "them up"},
+    Constraint{[](const Case& one) {
+                 return one.config.merge == 1 || ((one.problem.operation == Operation::forward ||
+                                                   one.config.variant == Variant::halo) &&
+                                                  !one.problem.strict_absent && !one.problem.block_scales);
+               },
+               "block rows are merged only in forward products and by halo, without block scales, where "
+               "zeros may fill "
+               "them up"},
     Constraint{[](const Case& one) {
                  return one.config.table != TableForm::unrolled ||
                         one.problem.layout.blocks() <= kUnrolledBlocks;

@@ -219,17 +219,22 @@ constexpr std::array kFields{
          .option = "derivative",
          .example = "relu",
          .help = "for gradients, the activation whose derivative dy is multiplied by as it is loaded"}),
-    row<&C::gates, &O::gates>({.name = "gates",
-                               .option = "gate",
-                               .help = "scale every block by a number of its own; zeros are skipped"}),
+    row<&C::block_scales, &O::block_scales>(
+        {.name = "gates",
+         .argument = "block_scales",
+         .option = "block-scales",
+         .option_alias = "gate",
+         .help = "scale every block by a number of its own; zeros are skipped"}),
     row<&C::bias_gradient, &O::bias_gradient>(
         {.name = "bias_gradient",
          .option = "bias-gradient",
          .help = "with grad_weight, compute the gradient of the bias, too"}),
-    row<&C::gate_gradient, &O::gate_gradient>(
+    row<&C::block_scale_gradient, &O::block_scale_gradient>(
         {.name = "gate_gradient",
-         .option = "gate-gradient",
-         .help = "with grad_weight, compute the gradient of the gates, too"}),
+         .argument = "block_scale_gradient",
+         .option = "block-scale-gradient",
+         .option_alias = "gate-gradient",
+         .help = "with grad_weight, compute the gradient of the block scales, too"}),
     row<&C::alignment, &O::alignment>(
         {.name = "alignment",
          .option = "alignment",
@@ -252,28 +257,31 @@ constexpr std::array kFields{
 /// A member of Computation without a row does not compile: there are as many names here as members.
 [[maybe_unused]] void every_member_has_a_row(const Computation& what) {
   [[maybe_unused]] const auto& [operation, block, batch, dtype, out_dtype, math, order, strict_absent,
-                                epilogue, derivative, gates, bias_gradient, gate_gradient, alignment,
-                                overlap_launches, convolution] = what;
+                                epilogue, derivative, block_scales, bias_gradient, block_scale_gradient,
+                                alignment, overlap_launches, convolution] = what;
   using Members = decltype(std::tie(operation, block, batch, dtype, out_dtype, math, order, strict_absent,
-                                    epilogue, derivative, gates, bias_gradient, gate_gradient, alignment,
-                                    overlap_launches, convolution));
+                                    epilogue, derivative, block_scales, bias_gradient, block_scale_gradient,
+                                    alignment, overlap_launches, convolution));
   static_assert(std::tuple_size_v<Members> == kFields.size());
+}
+
+std::string as_word(std::string_view option) {
+  std::string word(option);
+  std::replace(word.begin(), word.end(), '-', '_');
+  return word;
 }
 
 }  // namespace
 
-std::string ComputationField::job_key() const {
-  std::string key(axis.empty() ? option : axis);
-  std::replace(key.begin(), key.end(), '-', '_');
-  return key;
-}
+std::string ComputationField::job_key() const { return as_word(axis.empty() ? option : axis); }
+std::string ComputationField::job_key_alias() const { return as_word(option_alias); }
 
 std::span<const ComputationField> computation_fields() { return kFields; }
 
 const ComputationField& computation_field(std::string_view name) {
   std::string known;
   for (const ComputationField& field : kFields) {
-    if (field.name == name) return field;
+    if (field.name == name || field.argument == name) return field;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", field.name);
   }
   refuse(fmt::format("there is no field '{}' of a computation: {}", printable(name), known));

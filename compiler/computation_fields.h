@@ -16,8 +16,9 @@ struct FieldNames {
   std::string_view name;      ///< "activation order" is "order": in identities, records and the C interface
   std::string_view argument;  ///< of `compile` in Python; a row that states none has `name`
   std::string_view option;    ///< of the command line, without its dashes
-  std::string_view axis;      ///< key of a jobs file that has a list of values; empty: one value, see job_key
-  std::string_view follows;   ///< the field whose value this one has where it is not stated; empty: none
+  std::string_view option_alias;  ///< another spelling of `option`; empty: there is none
+  std::string_view axis;     ///< key of a jobs file that has a list of values; empty: one value, see job_key
+  std::string_view follows;  ///< the field whose value this one has where it is not stated; empty: none
   std::string_view example;
   std::string_view help;
   /// Left out of identities and records where it has its usual value, so that those of earlier versions stay
@@ -52,6 +53,8 @@ struct ComputationField : FieldNames {
   [[nodiscard]] std::string choices() const { return calls.choices(); }
   /// The key of a jobs file: `axis`, else the option's name as one word.
   [[nodiscard]] std::string job_key() const;
+  /// Another key that means the same: `option_alias` as one word.
+  [[nodiscard]] std::string job_key_alias() const;
 
   struct Calls {
     std::string (*text)(const Computation&);
@@ -66,7 +69,7 @@ struct ComputationField : FieldNames {
 /// In the order of identities.
 [[nodiscard]] std::span<const ComputationField> computation_fields();
 
-/// The field of that name. Throws `invalid_argument` that lists the names.
+/// The field of that name, or of that argument. Throws `invalid_argument` that lists the names.
 [[nodiscard]] const ComputationField& computation_field(std::string_view name);
 
 /// What the options decide.

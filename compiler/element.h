@@ -55,7 +55,8 @@ struct Element {
   std::string_view name;        ///< as options and identities spell it: "f32"
   std::string_view array_name;  ///< as NumPy and PyTorch spell it: "float32"
   std::size_t bytes;            ///< also its alignment
-  /// Products are formed and summed in this type: f32 or f64. Also the type of gates, dbias and dgates.
+  /// Products are formed and summed in this type: f32 or f64. Also the type of block scales, dbias and
+  /// dblock_scales.
   DType arithmetic;
   /// Whether elements are integers. Products of such operands are summed in int32, and sums converted to
   /// `arithmetic` before anything else is done with them.

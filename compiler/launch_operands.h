@@ -88,9 +88,9 @@ struct LaunchOperands {
   std::int64_t residual_stride = 0;
   const void* z = nullptr;
   std::int64_t z_stride = 0;
-  const void* gates = nullptr;
+  const void* block_scales = nullptr;
   void* dbias = nullptr;
-  void* dgates = nullptr;
+  void* dblock_scales = nullptr;
   float alpha = 1;  ///< see set_scale, here and below
   float beta = 0;
   LaunchPairs pairs;
@@ -135,9 +135,9 @@ inline constexpr ArgumentPlace kArgumentPlaces[] = {
     {Argument::residual_stride, offsetof(LaunchOperands, residual_stride), false},
     {Argument::z, offsetof(LaunchOperands, z), true},
     {Argument::z_stride, offsetof(LaunchOperands, z_stride), false},
-    {Argument::gates, offsetof(LaunchOperands, gates), true},
+    {Argument::block_scales, offsetof(LaunchOperands, block_scales), true},
     {Argument::dbias, offsetof(LaunchOperands, dbias), true},
-    {Argument::dgates, offsetof(LaunchOperands, dgates), true},
+    {Argument::dblock_scales, offsetof(LaunchOperands, dblock_scales), true},
     {Argument::alpha, offsetof(LaunchOperands, alpha), false},
     {Argument::beta, offsetof(LaunchOperands, beta), false},
     {Argument::pairs, offsetof(LaunchOperands, pairs), false},

@@ -8,7 +8,7 @@
 #include <sparsekiln/error.h>
 #include <sparsekiln/printable.h>
 
-#include "compiler/block_gates.h"
+#include "compiler/block_scales.h"
 
 namespace sparsekiln {
 namespace {
@@ -45,6 +45,8 @@ bool keeps_activations(const C& what) {
   return has_cell(what) && !normalises(what) && (what.epilogue.keep || is_grad_input(what));
 }
 bool has_edges(const C& what) { return what.epilogue.edge_bias; }
+bool has_block_scales(const C& what) { return what.block_scales; }
+bool has_block_scale_gradient(const C& what) { return what.block_scale_gradient; }
 
 using View = TensorView Operands::*;
 using Taken = bool (*)(const C&);
@@ -87,6 +89,10 @@ constexpr OperandRow dense(std::string_view name, View view, OperandType type, P
           .per = per,
           .multiplies = multiplies};
 }
+constexpr OperandRow also_called(std::string_view alias, OperandRow row) {
+  row.alias = alias;
+  return row;
+}
 
 constexpr auto kOperand = OperandType::operand;
 constexpr auto kResult = OperandType::result;
@@ -98,12 +104,13 @@ using O = Operands;
 constexpr std::array kRows{
     activation("x", &O::x, kOperand, F::inputs, A::x, [](const C& what) { return !is_grad_input(what); }),
     activation("dy", &O::dy, kOperand, F::gradients, A::x, [](const C& what) { return !is_forward(what); }),
-    weight("w", &O::w, kOperand, A::w, [](const C& what) { return is_product(what) || what.gate_gradient; }),
+    weight("w", &O::w, kOperand, A::w,
+           [](const C& what) { return is_product(what) || what.block_scale_gradient; }),
     activation("y", &O::y, kResult, F::result, A::y, is_forward, written, &O::residual),
     activation("dx", &O::dx, kResult, F::result, A::y, is_grad_input, written, &O::residual),
     weight("dw", &O::dw, kResult, A::y, is_grad_weight, written),
 
-    // Epilogues, gates and derivatives
+    // Epilogues, block scales and derivatives
     dense("bias", &O::bias, kResult, Per::feature, A::bias,
           [](const C& what) { return what.epilogue.bias || normalises(what); }),
     weight("v", &O::v, kOperand, A::v, [](const C& what) { return what.epilogue.glu; }),
@@ -117,7 +124,8 @@ constexpr std::array kRows{
           [](const C& what) { return what.epilogue.row_scale; }),
     dense("v_row_scale", &O::v_row_scale, OperandType::f32, Per::block_row, vector_argument(1),
           [](const C& what) { return what.epilogue.row_scale && what.epilogue.glu; }),
-    dense("gates", &O::gates, kSums, Per::block, A::gates, [](const C& what) { return what.gates; }),
+    also_called("gates", dense("block_scales", &O::block_scales, kSums, Per::block, A::block_scales,
+                               has_block_scales)),
     activation("z", &O::z, kOperand, F::gradients, A::z,
                [](const C& what) { return what.derivative != Activation::none; }),
 
@@ -154,13 +162,12 @@ constexpr std::array kRows{
         "dnorm", &O::dnorm, kSums, Per::part, SPARSEKILN_WITHIN(normalisation.dnorm),
         [](const C& what) { return normalises(what) && is_grad_input(what); }, added_to),
 
-    // Gradients of the bias and of gates
+    // Gradients of the bias and of block scales
     dense(
         "dbias", &O::dbias, kSums, Per::gradient, A::dbias, [](const C& what) { return what.bias_gradient; },
         written),
-    dense(
-        "dgates", &O::dgates, kSums, Per::block, A::dgates, [](const C& what) { return what.gate_gradient; },
-        written),
+    also_called("dgates", dense("dblock_scales", &O::dblock_scales, kSums, Per::block, A::dblock_scales,
+                                has_block_scale_gradient, written)),
 };
 
 #undef SPARSEKILN_WITHIN
@@ -173,7 +180,8 @@ constexpr bool share_place(const OperandRow& one, const OperandRow& other) {
 constexpr bool are_distinct(std::span<const OperandRow> rows) {
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (rows[i].name == rows[j].name || rows[i].view == rows[j].view ||
+      if (rows[i].is_called(rows[j].name) || rows[j].is_called(rows[i].name) ||
+          rows[i].view == rows[j].view ||
           (rows[i].place.address == rows[j].place.address && !share_place(rows[i], rows[j])))
         return false;
   return true;
@@ -252,7 +260,7 @@ std::span<const OperandRow> operand_rows() { return kRows; }
 
 const OperandRow& operand_row(std::string_view name) {
   for (const OperandRow& row : kRows)
-    if (row.name == name) return row;
+    if (row.is_called(name)) return row;
   std::string known;
   for (const OperandRow& row : kRows) known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
   throw Error(ErrorKind::invalid_argument,

@@ -88,7 +88,12 @@ struct OperandRow {
   Per per = Per::feature;                 ///< of a dense operand
   /// An operand that is read, in whose memory this one may be computed.
   TensorView Operands::* in_place = nullptr;
-  bool multiplies = false;  ///< results, as a gain does: inputs for checks then have few zeros
+  bool multiplies = false;      ///< results, as a gain does: inputs for checks then have few zeros
+  std::string_view alias = {};  ///< another name that callers may give it by; empty: there is none
+
+  [[nodiscard]] constexpr bool is_called(std::string_view text) const {
+    return name == text || (!alias.empty() && alias == text);
+  }
 
   [[nodiscard]] bool computed(const Computation& what) const { return access(what) != Access::read; }
   /// The main output of an operation: y, dx or dw.
@@ -97,7 +102,7 @@ struct OperandRow {
 
 /// In the order of the parameters of kernels of products, and of the results of a call.
 [[nodiscard]] std::span<const OperandRow> operand_rows();
-/// Throws `invalid_argument` that lists the names.
+/// The operand of that name or alias. Throws `invalid_argument` that lists the names.
 [[nodiscard]] const OperandRow& operand_row(std::string_view name);
 
 /// The operands that a launch has.

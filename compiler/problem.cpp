@@ -220,7 +220,8 @@ void validate_forward_only(const Problem& problem) {
   if (problem.operation != Operation::forward) refuse_it(name(problem.operation), "forward, or f16 or bf16,");
   if (problem.feature_major()) refuse_it("feature-major activations", "batch-major ones");
   if (problem.convolution.transposed) refuse_it("a transposed convolution", "f16 or bf16");
-  if (problem.gates) refuse_it("gates", "f16 or bf16, or epilogue row_scale for whole block rows,");
+  if (problem.block_scales)
+    refuse_it("block scales", "f16 or bf16, or epilogue row_scale for whole block rows,");
   if (epilogue.lstm || epilogue.layer_norm)
     refuse_it(fmt::format("epilogue {}", to_string(epilogue)), "f16 or bf16");
   if (problem.out_dtype == DType::i32 && epilogue != Epilogue{})
@@ -260,7 +261,7 @@ void validate_cell(const Problem& problem) {
         "an LSTM's is lstm or lstm+keep for forward, whose biases come with the projection, lstm or "
         "lstm+residual for grad_input, and lstm or scale+lstm for grad_weight");
   if (problem.convolution.present()) refuse_it("it is a linear layer's; one without --conv would work");
-  if (problem.gates) refuse_it("its weights have no gates for blocks; none would work");
+  if (problem.block_scales) refuse_it("its weights have no block scales; none would work");
   if (problem.derivative != Activation::none) refuse_it("its gradient has the derivatives; none would work");
   if (problem.cut_out_features != 0 ||
       (problem.operation == Operation::grad_input && problem.cut_in_features != 0))
@@ -327,11 +328,12 @@ void validate_ends(const Problem& problem) {
     refuse(fmt::format("derivative {} of {}: gradients have one; epilogue {} would apply the function",
                        name(problem.derivative), name(problem.operation), name(problem.derivative)));
   const bool weight = problem.operation == Operation::grad_weight;
-  if (!weight && (problem.bias_gradient || problem.gate_gradient))
+  if (!weight && (problem.bias_gradient || problem.block_scale_gradient))
     refuse(fmt::format("{} of {}: it is a by-product of {}",
-                       problem.bias_gradient ? "bias_gradient" : "gate_gradient", name(problem.operation),
-                       name(Operation::grad_weight)));
-  if (problem.gate_gradient && !problem.gates) refuse("gate_gradient without gates: they go together");
+                       problem.bias_gradient ? "bias_gradient" : "block_scale_gradient",
+                       name(problem.operation), name(Operation::grad_weight)));
+  if (problem.block_scale_gradient && !problem.block_scales)
+    refuse("block_scale_gradient without block_scales: they go together");
 }
 
 void validate_convolution(const Problem& problem) {
@@ -353,8 +355,8 @@ void validate_convolution(const Problem& problem) {
   const auto refuse_with = [](std::string_view what, std::string_view instead) {
     refuse(fmt::format("a convolution with {}: {} would work", what, instead));
   };
-  if (problem.dtype == DType::f64 && problem.gate_gradient && problem.taps() > 1)
-    refuse_with("a gradient of the gates in f64", "f32");
+  if (problem.dtype == DType::f64 && problem.block_scale_gradient && problem.taps() > 1)
+    refuse_with("a gradient of the block scales in f64", "f32");
   if (!problem.feature_major()) return;
   const std::string_view order = "batch-major ones, channels-last,";
   if (problem.dtype == DType::f64) refuse_with("feature-major activations in f64", order);

@@ -21,7 +21,7 @@ Sddmm::Sddmm(const Problem& problem)
         convolution, exchanged() ? Operation::grad_input : Operation::forward);
     layout = with_taps(layout, convolution);
   }
-  if (gates) block_gates = BlockGates(convolution, layout.blocks());
+  if (block_scales) block_scale_map = BlockScales(convolution, layout.blocks());
 }
 
 }  // namespace sparsekiln

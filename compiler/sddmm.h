@@ -6,7 +6,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
-#include "compiler/block_gates.h"
+#include "compiler/block_scales.h"
 #include "compiler/correlation.h"
 
 namespace sparsekiln {
@@ -28,7 +28,7 @@ struct Sddmm : Computation {
   /// The correlation of forward, or of grad_input of a transposed convolution: it reads what is displaced,
   /// for the positions of what is not. Null: a linear layer.
   std::shared_ptr<const Correlation> correlation;
-  BlockGates block_gates;  ///< where there are gates
+  BlockScales block_scale_map;  ///< where there are block scales
   /// Where the operands of a launch are channels-first, and what is computed here is of rows, as on_rows has
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
@@ -73,10 +73,12 @@ struct Sddmm : Computation {
   [[nodiscard]] std::int64_t displaced_rows(std::int64_t n) const {
     return correlation ? n * correlation->input_positions() : n;
   }
-  /// Whether dgates sums over several blocks of dw, the taps of one of the layout, which different workers
-  /// may compute: each writes a sum for each block to the workspace, and a pass after adds these in ascending
-  /// order.
-  [[nodiscard]] bool sums_gates_of_taps() const { return gate_gradient && block_gates.shared(); }
+  /// Whether dblock_scales sums over several blocks of dw, the taps of one of the layout, which different
+  /// workers may compute: each writes a sum for each block to the workspace, and a pass after adds these in
+  /// ascending order.
+  [[nodiscard]] bool sums_block_scales_of_taps() const {
+    return block_scale_gradient && block_scale_map.shared();
+  }
   [[nodiscard]] std::int64_t block_elements() const { return std::int64_t{block.out} * block.in; }
 };
 

@@ -128,7 +128,7 @@ Spmm::Spmm(const Problem& problem)
     weight = with_taps(features, convolution);
     layout = by_columns() ? by_classes(features, convolution, *correlation, numbers) : weight;
   }
-  if (gates) block_gates = BlockGates(convolution, weight.blocks());
+  if (block_scales) block_scale_map = BlockScales(convolution, weight.blocks());
   if (by_columns()) std::swap(block.out, block.in);
   if (operation == Operation::grad_input) std::swap(cut_in, cut_out);
 }

@@ -8,7 +8,7 @@
 #include <sparsekiln/config.h>
 #include <sparsekiln/problem.h>
 
-#include "compiler/block_gates.h"
+#include "compiler/block_scales.h"
 #include "compiler/correlation.h"
 
 namespace sparsekiln {
@@ -43,7 +43,7 @@ struct Spmm : Computation {
   std::shared_ptr<const Correlation> correlation;
   /// What block_of_weight gives for a convolution by columns.
   std::vector<std::int32_t> numbers;
-  BlockGates block_gates;  ///< where there are gates
+  BlockScales block_scale_map;  ///< where there are block scales
   /// Where the operands of a launch are channels-first, and what is computed here is of rows, as on_rows has
   /// it: the alignment of those. Otherwise 0.
   std::int32_t image_alignment = 0;
@@ -132,7 +132,7 @@ struct Spmm : Computation {
   }
   /// Whether x, or W, is changed or rearranged before it is multiplied.
   [[nodiscard]] bool changes_x() const {
-    return feature_major() || gates || derivative != Activation::none || cut_in != 0;
+    return feature_major() || block_scales || derivative != Activation::none || cut_in != 0;
   }
   /// Images of a convolution that share a tile on the cpu.
   [[nodiscard]] std::int64_t images_of_tile(std::int32_t tile_n) const;

@@ -18,10 +18,10 @@ namespace sparsekiln {
 struct HostOperands {
   const void* x = nullptr;
   const void* w = nullptr;
-  std::int64_t x_stride = 0;    ///< elements from one row of x to the next
-  const void* z = nullptr;      ///< with Problem::derivative, like x
-  std::int64_t z_stride = 0;    ///< elements
-  const void* gates = nullptr;  ///< with Problem::gates, of the type of sums
+  std::int64_t x_stride = 0;           ///< elements from one row of x to the next
+  const void* z = nullptr;             ///< with Problem::derivative, like x
+  std::int64_t z_stride = 0;           ///< elements
+  const void* block_scales = nullptr;  ///< with Problem::block_scales, of the type of sums
 };
 
 /// The product for some rows of y, row-major [count, out_features]: in float64, of float64 operands in

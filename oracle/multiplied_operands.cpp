@@ -47,14 +47,15 @@ void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t row,
 
 bool read_block(const Spmm& problem, const HostOperands& operands, std::int32_t block,
                 std::vector<double>& to) {
-  const double gate = operands.gates == nullptr
-                          ? 1
-                          : to_double(problem.sum_type(), operands.gates, problem.block_gates.of(block));
-  if (gate == 0) return false;
+  const double block_scale =
+      operands.block_scales == nullptr
+          ? 1
+          : to_double(problem.sum_type(), operands.block_scales, problem.block_scale_map.of(block));
+  if (block_scale == 0) return false;
   to_double(problem.dtype, operands.w,
             static_cast<std::int64_t>(block) * static_cast<std::int64_t>(to.size()), to);
-  if (operands.gates != nullptr)
-    for (double& value : to) value = rounded(value * gate, problem.dtype);
+  if (operands.block_scales != nullptr)
+    for (double& value : to) value = rounded(value * block_scale, problem.dtype);
   round_operands(problem, to);
   return true;
 }

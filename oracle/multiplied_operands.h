@@ -8,7 +8,7 @@
 
 namespace sparsekiln {
 
-// What a product multiplies, in float64: operands as a derivative, gates and tf32 make them.
+// What a product multiplies, in float64: operands as a derivative, block scales and tf32 make them.
 
 /// Row `row` of x, of which `to` has all features. `scratch` may hold anything.
 void read_x(const Spmm& problem, const HostOperands& operands, std::int64_t row, std::vector<double>& to,

@@ -195,16 +195,17 @@ void for_each_element(const Sddmm& gradient, Use use) {
     }
 }
 
-void sum_gates(const Sddmm& gradient, const SddmmInputs& inputs, SddmmReference& result) {
-  result.dgates.assign(static_cast<std::size_t>(gradient.block_gates.count()), 0);
-  result.of_dgates = result.dgates;
+void sum_block_scales(const Sddmm& gradient, const SddmmInputs& inputs, SddmmReference& result) {
+  result.dblock_scales.assign(static_cast<std::size_t>(gradient.block_scale_map.count()), 0);
+  result.of_dblock_scales = result.dblock_scales;
   for_each_element(gradient, [&](std::int64_t block, std::int64_t element, bool exists) {
     if (!exists) return;
     const double w = to_double(gradient.dtype, inputs.w.data(), element);
     const auto i = static_cast<std::size_t>(element);
-    const auto gate = static_cast<std::size_t>(gradient.block_gates.of(static_cast<std::int32_t>(block)));
-    result.dgates[gate] += w * result.dw[i];
-    result.of_dgates[gate] += std::fabs(w) * result.of_dw[i];
+    const auto block_scale =
+        static_cast<std::size_t>(gradient.block_scale_map.of(static_cast<std::int32_t>(block)));
+    result.dblock_scales[block_scale] += w * result.dw[i];
+    result.of_dblock_scales[block_scale] += std::fabs(w) * result.of_dw[i];
   });
 }
 
@@ -250,7 +251,7 @@ class Judge {
       const double of_sum = u_ * tolerance.roundings * magnitude[i] + tolerance.absolute;
       const double bound = std::fabs(s) * of_sum + 4 * u_ * (std::fabs(s * sum[i]) + std::fabs(before)) +
                            u_out * std::max(std::fabs(value), smallest);
-      // A sum of nothing may come out with either sign of zero, as products with gates of zero do.
+      // A sum of nothing may come out with either sign of zero, as products with block scales of zero do.
       const double ratio = !exact_                   ? error_ratio(value, want, bound)
                            : want == 0 && value == 0 ? 0
                                                      : exact_ratio(value, rounded(want, output.dtype()));
@@ -317,7 +318,7 @@ SddmmReference summed(const Sddmm& gradient, const SddmmInputs& inputs) {
   };
   in_float64(sums.dw, result.dw);
   in_float64(sums.dbias, result.dbias);
-  if (gradient.gate_gradient) sum_gates(gradient, inputs, result);
+  if (gradient.block_scale_gradient) sum_block_scales(gradient, inputs, result);
   return result;
 }
 
@@ -353,20 +354,21 @@ CheckResult check(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmR
                      likely_roundings(products) * (integers ? 64 : 1) * of_dy};
   };
   const Tolerance of_sum = tolerance(k);
-  const auto e = static_cast<double>(elements) * gradient.taps();  // that a gate scales, at most
-  const Tolerance of_gate{of_sum.roundings + likely_roundings(e), e * of_sum.absolute};
+  const auto e = static_cast<double>(elements) * gradient.taps();  // that a block scale multiplies, at most
+  const Tolerance of_block_scale{of_sum.roundings + likely_roundings(e), e * of_sum.absolute};
   const auto constant = [&](std::size_t) { return alpha; };
   CheckResult check_result;
   Judge judge(inputs, error_of_operation(gradient.sum_type()), integers && off == 0, check_result);
-  judge.compare(outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs),
-                [&](std::size_t i) {
-                  if (!gradient.gates) return alpha;
-                  return alpha * to_double(gradient.sum_type(), inputs.gates.data(),
-                                           gradient.block_gates.of(static_cast<std::int32_t>(i / elements)));
-                });
+  judge.compare(
+      outputs.dw, "dw", want.dw, want.of_dw, of_sum, old_within(gradient, inputs), [&](std::size_t i) {
+        if (!gradient.block_scales) return alpha;
+        return alpha * to_double(gradient.sum_type(), inputs.block_scales.data(),
+                                 gradient.block_scale_map.of(static_cast<std::int32_t>(i / elements)));
+      });
   judge.compare(outputs.dbias, "dbias", want.dbias, want.of_dbias, tolerance(of_bias), inputs.old_dbias,
                 constant);
-  judge.compare(outputs.dgates, "dgates", want.dgates, want.of_dgates, of_gate, inputs.old_dgates, constant);
+  judge.compare(outputs.dblock_scales, "dblock_scales", want.dblock_scales, want.of_dblock_scales,
+                of_block_scale, inputs.old_dblock_scales, constant);
   judge.conclude();
   return check_result;
 }

@@ -12,10 +12,10 @@ namespace sparsekiln {
 namespace {
 
 /// Streams of draws, each with a seed of its own.
-enum Stream : std::uint64_t { kWeight, kGates, kOldDw, kOldDbias, kOldDgates, kPairs };
+enum Stream : std::uint64_t { kWeight, kBlockScales, kOldDw, kOldDbias, kOldDblockScales, kPairs };
 
-/// Bounds of integer inputs, which keep all sums exact. They grow by alpha and beta, by gates, and over what
-/// a gate scales.
+/// Bounds of integer inputs, which keep all sums exact. They grow by alpha and beta, by block scales, and
+/// over what a block scale multiplies.
 struct IntegerBounds {
   std::int64_t largest = 0;      ///< magnitude of each input
   std::int64_t weight_step = 1;  ///< of W, each so many elements have one that may not be 0
@@ -24,10 +24,10 @@ struct IntegerBounds {
 IntegerBounds integer_bounds(const Sddmm& gradient, const SddmmLaunch& launch) {
   const auto k = static_cast<double>(std::max<std::int64_t>(
       std::max(gradient.dy_rows(launch.n), gradient.product_rows(launch.n)) * launch.pairs, 1));
-  double growth = gradient.gates ? 2 : 1;
+  double growth = gradient.block_scales ? 2 : 1;
   if (gradient.epilogue.scale) growth *= std::max(1.0, launch.alpha) + std::max(launch.beta, -launch.beta);
   IntegerBounds bounds;
-  if (gradient.gate_gradient) {
+  if (gradient.block_scale_gradient) {
     const std::int64_t scaled = gradient.block_elements() * gradient.taps();
     const auto most = std::max<std::int64_t>(1, static_cast<std::int64_t>(0x1p24 / (growth * k)));
     // Odd, so that it is in another column of each row.
@@ -109,18 +109,19 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   }
   const DType sums = gradient.sum_type();
   const std::int64_t blocks = gradient.layout.blocks();
-  const std::int64_t gates = gradient.block_gates.count();
+  const std::int64_t block_scales = gradient.block_scale_map.count();
   const std::int64_t weights = blocks * gradient.block_elements();
-  if (gradient.gate_gradient) {
+  if (gradient.block_scale_gradient) {
     inputs.w = filler.dense(gradient.dtype, weights, kWeight, 1);
     for (std::int64_t i = 0; i < weights; ++i)
       if (i % bounds.weight_step != 0) store(gradient.dtype, 0, inputs.w.data(), i);
     poison_beyond(gradient.layout, gradient.taps(), gradient.block, gradient.row_features(),
                   gradient.col_features(), gradient.dtype, inputs.w.data());
   }
-  if (gradient.gates) {
-    inputs.gates = filler.dense(sums, gates, kGates, 2);
-    for (std::int64_t gate = 0; gate < gates; gate += 3) store(sums, 0, inputs.gates.data(), gate);
+  if (gradient.block_scales) {
+    inputs.block_scales = filler.dense(sums, block_scales, kBlockScales, 2);
+    for (std::int64_t block_scale = 0; block_scale < block_scales; block_scale += 3)
+      store(sums, 0, inputs.block_scales.data(), block_scale);
   }
   if (!gradient.epilogue.scale) return inputs;
   inputs.alpha = launch.alpha;
@@ -128,17 +129,19 @@ SddmmInputs make_inputs(const Sddmm& gradient, const SddmmLaunch& launch, Inputs
   if (launch.beta == 0) return inputs;
   inputs.old_dw = filler.dense(gradient.out_dtype, weights, kOldDw);
   if (gradient.bias_gradient) inputs.old_dbias = filler.dense(sums, out, kOldDbias);
-  if (gradient.gate_gradient) inputs.old_dgates = filler.dense(sums, gates, kOldDgates);
+  if (gradient.block_scale_gradient)
+    inputs.old_dblock_scales = filler.dense(sums, block_scales, kOldDblockScales);
   return inputs;
 }
 
 SddmmOutputs::SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs)
     : dw(gradient.out_dtype, gradient.layout.blocks() * gradient.block.out, gradient.block.in, "dw"),
       dbias(gradient.sum_type(), gradient.bias_gradient ? 1 : 0, gradient.out_features(), "dbias"),
-      dgates(gradient.sum_type(), gradient.gate_gradient ? 1 : 0, gradient.block_gates.count(), "dgates") {
+      dblock_scales(gradient.sum_type(), gradient.block_scale_gradient ? 1 : 0,
+                    gradient.block_scale_map.count(), "dblock_scales") {
   put(dw, inputs.old_dw);
   put(dbias, inputs.old_dbias);
-  put(dgates, inputs.old_dgates);
+  put(dblock_scales, inputs.old_dblock_scales);
 }
 
 Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const SddmmOutputs& outputs,
@@ -169,16 +172,18 @@ Operands operands_of(const Sddmm& gradient, const SddmmInputs& inputs, const Sdd
     if (gradient.derivative != Activation::none) views.z = activation(pair.z, false);
   }
   const std::int64_t blocks = gradient.layout.blocks();
-  const std::int64_t gates = gradient.block_gates.count();
+  const std::int64_t block_scales = gradient.block_scale_map.count();
   const auto [out, in] = gradient.block;
   Operands operands;
   operands.dw = view(outputs.dw.address(addresses.dw), gradient.out_dtype, blocks, out, in);
   if (gradient.bias_gradient)
     operands.dbias =
         view(outputs.dbias.address(addresses.dbias), gradient.sum_type(), gradient.out_features());
-  if (gradient.gates) operands.gates = view(addresses.gates, gradient.sum_type(), gates);
-  if (gradient.gate_gradient) {
-    operands.dgates = view(outputs.dgates.address(addresses.dgates), gradient.sum_type(), gates);
+  if (gradient.block_scales)
+    operands.block_scales = view(addresses.block_scales, gradient.sum_type(), block_scales);
+  if (gradient.block_scale_gradient) {
+    operands.dblock_scales =
+        view(outputs.dblock_scales.address(addresses.dblock_scales), gradient.sum_type(), block_scales);
     operands.w = view(addresses.w, gradient.dtype, blocks, out, in);
   }
   operands.alpha = inputs.alpha;

@@ -28,14 +28,14 @@ struct SddmmInputs {
   std::int64_t x_stride = 0;   ///< elements
   std::int64_t dy_stride = 0;  ///< the same of dy and z
   std::vector<Pair> pairs;
-  std::vector<std::byte> w;      ///< where there is a gate gradient
-  std::vector<std::byte> gates;  ///< of the type of sums, where there are gates; every third is 0
-  double alpha = 1;              ///< numbers of the type of sums, as is beta
+  std::vector<std::byte> w;             ///< where there is a gradient of block scales
+  std::vector<std::byte> block_scales;  ///< of the type of sums, where there are any; every third is 0
+  double alpha = 1;                     ///< numbers of the type of sums, as is beta
   double beta = 0;
   /// With beta != 0 what the results held before: of the output type, and of that of sums.
   std::vector<std::byte> old_dw;
   std::vector<std::byte> old_dbias;
-  std::vector<std::byte> old_dgates;
+  std::vector<std::byte> old_dblock_scales;
 };
 
 /// What there is to choose of a launch in addition to the problem.
@@ -57,19 +57,19 @@ struct SddmmLaunch {
 struct SddmmOutputs {
   explicit SddmmOutputs(const Sddmm& gradient, const SddmmInputs& inputs);
 
-  PoisonedOutput dw;      ///< blocks · block_out rows of block_in
-  PoisonedOutput dbias;   ///< a row of out_features
-  PoisonedOutput dgates;  ///< a row of blocks
+  PoisonedOutput dw;             ///< blocks · block_out rows of block_in
+  PoisonedOutput dbias;          ///< a row of out_features
+  PoisonedOutput dblock_scales;  ///< a row of blocks
 };
 
 /// The addresses of copies of the inputs and of the images.
 struct SddmmAddresses {
   std::vector<LaunchPairs::Pair> pairs;
   const void* w = nullptr;
-  const void* gates = nullptr;
+  const void* block_scales = nullptr;
   void* dw = nullptr;  ///< images
   void* dbias = nullptr;
-  void* dgates = nullptr;
+  void* dblock_scales = nullptr;
 };
 
 /// The operands of a launch on copies of the inputs, activations with arbitrary strides where their axes have

@@ -180,7 +180,7 @@ class Filler {
                                        : dense.rank == 2 ? dense.extents[0]
                                                          : 1,
                                        dense.extents[static_cast<std::size_t>(dense.rank) - 1]);
-    if (row.per == Per::block) {  // gates, which skip blocks
+    if (row.per == Per::block) {  // block scales, which skip blocks
       fill_with(made, stream, std::array{0.0f, 1.0f, 0.5f, 0.0f, 1.0f, 2.0f});
     } else if (is_scale(row)) {  // with them, integers stay halves
       fill_with(made, stream, std::array{1.0f, 2.0f, 4.0f, -1.0f, -2.0f});

@@ -66,9 +66,9 @@ struct HostInputs {
 
   [[nodiscard]] HostOperands operands() const {
     const HostActivation& z = of("z");
-    const HostActivation& gates = of("gates");
+    const HostActivation& block_scales = of("block_scales");
     return {x.data(),       w.data(), x_stride,
-            z.bytes.data(), z.stride, gates.bytes.empty() ? nullptr : gates.bytes.data()};
+            z.bytes.data(), z.stride, block_scales.bytes.empty() ? nullptr : block_scales.bytes.data()};
   }
 };
 

@@ -59,6 +59,11 @@ const char* sk_operand_name(size_t number) {
   return number < rows.size() ? rows[number].name.data() : nullptr;  // a literal, which ends with 0
 }
 
+const char* sk_operand_alias(size_t number) {
+  const auto rows = sparsekiln::operand_rows();
+  return number < rows.size() ? rows[number].alias.data() : nullptr;  // null of an empty view
+}
+
 sk_status sk_kernel_operand_count(const sk_kernel* kernel, size_t* count) {
   return guarded([&] {
     const TakenOperands operands(given(kernel, "kernel").kernel.binary().operands);

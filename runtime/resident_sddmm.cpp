@@ -14,10 +14,10 @@ ResidentSddmm::ResidentSddmm(const Sddmm& gradient, std::shared_ptr<const Device
     for (const SddmmInputs::Pair& pair : inputs.pairs)
       at.pairs.push_back({place(pair.x), place(pair.dy), place(pair.z)});
     at.w = place(inputs.w);
-    at.gates = place(inputs.gates);
+    at.block_scales = place(inputs.block_scales);
     at.dw = place(outputs.dw.image());
     at.dbias = place(outputs.dbias.image());
-    at.dgates = place(outputs.dgates.image());
+    at.dblock_scales = place(outputs.dblock_scales.image());
     copy.operands = operands_of(gradient, inputs, outputs, at, image_axes, copy.pairs);
   }
   for (const auto& memory : memory_) bytes_ += memory->bytes();
@@ -37,7 +37,7 @@ void ResidentSddmm::fetch(SddmmOutputs& outputs) const {
   const SddmmAddresses& at = copies_.front().addresses;
   copy(outputs.dw, at.dw);
   copy(outputs.dbias, at.dbias);
-  copy(outputs.dgates, at.dgates);
+  copy(outputs.dblock_scales, at.dblock_scales);
 }
 
 }  // namespace sparsekiln

@@ -131,7 +131,7 @@ class SddmmTestLaunch final : public TestLaunch {
         : ResidentTestLaunch(std::move(resident), std::move(outputs)), test_launch_(test_launch) {}
     CheckResult judge(const Plan& plan, std::vector<std::byte>* image) override {
       const SddmmOutputs& outputs = fetch();
-      for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+      for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dblock_scales})
         append(*output, image);
       return test_launch_.check(outputs, adder_of(test_launch_.gradient_.ieee(), plan));
     }

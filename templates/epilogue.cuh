@@ -29,7 +29,7 @@ struct EpilogueArguments {
   const Element* v_bias = nullptr;
   const typename Config::Residual::Element* residual = nullptr;  ///< the first batch row of the batch tile
   long long residual_stride = 0;
-  const float* gates = nullptr;
+  const float* block_scales = nullptr;
   const typename Config::Element* z = nullptr;
   long long z_stride = 0;
   const float* edge_gain = nullptr;

@@ -153,7 +153,11 @@ struct DirectOperands {
   using Table = typename Config::Table;
   using Share = WarpShare<Config>;
   using Product = typename Config::Product;
-  enum : bool { kGates = Config::has_gates, kCuts = Config::in_features != 0, kDerives = Config::has_z };
+  enum : bool {
+    kBlockScales = Config::has_block_scales,
+    kCuts = Config::in_features != 0,
+    kDerives = Config::has_z
+  };
   enum : int {
     kHeld = Config::stages,
     kStride = Share::kStrides,
@@ -198,12 +202,12 @@ struct DirectOperands {
     __device__ __forceinline__ void acquire(bool) {
       if constexpr (kDerives)
         if (!skipped()) all.template derive<kWhich>();
-      if constexpr (kGates) all.template scale<kWhich>();
+      if constexpr (kBlockScales) all.template scale<kWhich>();
       if constexpr (Config::by_columns) all.w[kWhich].transpose();
     }
     /// Whether the chunk contributes nothing, and was not loaded.
     __device__ __forceinline__ bool skipped() const {
-      return kGates && kBlocks == 1 && all.gate[kWhich][0] == 0;
+      return kBlockScales && kBlocks == 1 && all.block_scale[kWhich][0] == 0;
     }
     __device__ __forceinline__ void skip() {}
     __device__ __forceinline__ void release() { all.template load<kWhich, kLacks>(); }
@@ -223,7 +227,7 @@ struct DirectOperands {
   Rows<kUnitsX> x[kHeld];
   Rows<kUnitsX> z[kDerives ? int{kHeld} : 1];
   Weight w[kHeld];
-  float gate[kGates ? int{kHeld} : 1][kBlocks];
+  float block_scale[kBlockScales ? int{kHeld} : 1][kBlocks];
 
   __device__ __forceinline__ DirectOperands(const Table& table, int worker, const Source<Config>& from)
       : x_row(ptx::kept(reinterpret_cast<const char*>(from.x) +
@@ -235,7 +239,7 @@ struct DirectOperands {
         x_unit(8 * from.x_stride * kElementBytes),
         z_unit(kDerives ? 8 * from.z_stride * kElementBytes : 0),
         valid(from.valid - row),
-        feed(table, worker, first(), from.gates) {
+        feed(table, worker, first(), from.block_scales) {
     clear<0>();
     clear<kHeld - 1>();
     load<0, true>();
@@ -274,12 +278,12 @@ struct DirectOperands {
       });
     }
   }
-  /// Multiplies what a chunk has of W by the gates of its blocks.
+  /// Multiplies what a chunk has of W by the scales of its blocks.
   template <int kWhich>
   __device__ __forceinline__ void scale() {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      const float factor = gate[kWhich][block];
+      const float factor = block_scale[kWhich][block];
       if (factor == 0 || factor == 1) continue;
 #pragma unroll
       for (int v = 0; v < kUnitsW * kLaneWords; ++v) {
@@ -311,7 +315,7 @@ struct DirectOperands {
   __device__ __forceinline__ void load_block() {
     const ChunkPlace place = feed.place(kBlock);
     bool present = !(kLacks || !kMayLack) || place.present();
-    if constexpr (kGates) gate[kWhich][kBlock] = feed.gate(kBlock);
+    if constexpr (kBlockScales) block_scale[kWhich][kBlock] = feed.block_scale(kBlock);
     const int left = kLacks && kCuts ? feed.features_left(place) : kRowBytes;
     if constexpr (Config::by_columns) {
       w[kWhich].template load<kBlock>(place.in_w(w_row), present, left);

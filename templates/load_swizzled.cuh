@@ -67,7 +67,7 @@ class SwizzledStages {
     kRing = Config::rows > 1,                    ///< tiles of x have a ring of their own
     kColumnsW = Config::by_columns,              ///< W has a row for each k
     kColumnsX = Config::feature_major,           ///< x has a row for each k
-    kGates = Config::has_gates,                  ///< blocks of W are scaled
+    kBlockScales = Config::has_block_scales,     ///< blocks of W are scaled
     /// Whether floats are rounded to tf32 once, where they arrive: several warps read them. Else a warp
     /// rounds its fragments.
     kRounds = sizeof(Element) == 4 && Config::threads > 32,
@@ -110,7 +110,7 @@ class SwizzledStages {
     /// Whether units may exist in part.
     kPartial = (kColumnsX && !Config::full_tiles) || Config::in_features != 0,
     kStepped = (kPassRows & (kPassRows - 1)) == 0,  ///< addresses of the passes of W differ by constants
-    kSkips = kGates && kBlocks == 1,                ///< a chunk whose gate is 0 is left out
+    kSkips = kBlockScales && kBlocks == 1,          ///< a chunk whose scale is 0 is left out
   };
 
   // Shared memory, in bytes.
@@ -133,7 +133,7 @@ class SwizzledStages {
                         : ptx::kept(bytes(from.w + Order::output(row) % Config::block_out * Config::block_in +
                                           unit() % kBlockUnits * kElements))),
         v_ahead(Config::weights > 1 ? bytes(from.v) - bytes(from.w) : 0),
-        feed(table, worker, unit() / kBlockUnits, Merged{row}, from.gates),
+        feed(table, worker, unit() / kBlockUnits, Merged{row}, from.block_scales),
         tile_x(activation<TileX>(from.x, from.x_stride, from)),
         tile_z(activation<TileZ>(from.z, from.z_stride, from)),
         columns_w(from.w, unit() / kBlockUnits, sibling()),
@@ -159,7 +159,7 @@ class SwizzledStages {
   /// said about the chunk.
   __device__ __forceinline__ void acquire(bool same_input) {
     if constexpr (kAsync && Config::stages > 1) ptx::wait_copies<Config::stages - 2>();
-    if constexpr (Config::stages > 1) amend(gate[kGates ? 1 : 0], after(reading), same_input);
+    if constexpr (Config::stages > 1) amend(block_scale[kBlockScales ? 1 : 0], after(reading), same_input);
     __syncthreads();
     if constexpr (kRing)
       if (!same_input) reading_x = after_x(reading_x);
@@ -171,12 +171,12 @@ class SwizzledStages {
       copy_all();
       end();
       if constexpr (kAsync) ptx::wait_copies<0>();
-      amend(gate[0], reading, same_input);
+      amend(block_scale[0], reading, same_input);
       __syncthreads();
     }
   }
   /// Whether the chunk contributes nothing: then skip() is called instead of the multiplication.
-  __device__ __forceinline__ bool skipped() const { return kSkips && gate[0] == 0; }
+  __device__ __forceinline__ bool skipped() const { return kSkips && block_scale[0] == 0; }
   __device__ __forceinline__ void skip() { queue_ahead(); }
   /// The chunk's operands: x is kX bytes from x(), W at w().
   __device__ __forceinline__ unsigned x() const { return kRing ? reading_x : reading; }
@@ -193,7 +193,7 @@ class SwizzledStages {
  private:
   // ---- the types of the operands' copies ----
 
-  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, Config::stages, kGates>;
+  using ScheduleFeed = Feed<Table, kBlocks, Config::merge, kWanted, Config::stages, kBlockScales>;
   struct NoColumns {
     template <class From>
     __device__ __forceinline__ NoColumns(const From&, int, int) {}
@@ -252,7 +252,7 @@ class SwizzledStages {
   }
   /// Whether the block of the chunk that this thread copies exists.
   __device__ __forceinline__ bool present() const {
-    return kBlocks == 1 || (kGates ? feed.gate != 0 : feed.step.present());
+    return kBlocks == 1 || (kBlockScales ? feed.block_scale != 0 : feed.step.present());
   }
 
   // ---- the order of the stages ----
@@ -275,13 +275,13 @@ class SwizzledStages {
     live = !feed.done();
     has_x = !kRing || !feed.step.same_input();
     if constexpr (kRing && Config::stages > 1) under_way.add(feed.step);
-    if constexpr (kGates) {
+    if constexpr (kBlockScales) {
 #pragma unroll
-      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
-      gate[Config::stages - 1] = feed.gate;
+      for (int stage = 1; stage < Config::stages; ++stage) block_scale[stage - 1] = block_scale[stage];
+      block_scale[Config::stages - 1] = feed.block_scale;
     }
     if constexpr (kSkips) {
-      has_w = feed.gate != 0;
+      has_w = feed.block_scale != 0;
       if constexpr (!kRing) has_x = has_w;  // in a ring, other chunks may use it
     }
     writing_x = kRing ? next_x : stage;
@@ -395,7 +395,7 @@ class SwizzledStages {
   /// next, whose W is at `stage`. Each thread does that for what it has copied: after its copies are visible
   /// to itself, and before the barrier that makes them visible to all threads.
   __device__ __forceinline__ void amend(float factor, unsigned stage, bool same_input) {
-    if constexpr (kGates)
+    if constexpr (kBlockScales)
       if (factor != 0 && factor != 1) scale_passes<0>(factor, stage);
     if constexpr (kRounds)
       if (!kSkips || factor != 0) round_passes_w<0>(stage);
@@ -462,9 +462,9 @@ class SwizzledStages {
   // ---- what goes with several chunks ----
 
   RecentSteps under_way;  ///< of the chunks that are being copied, where tiles of x have a ring
-  /// The gates of the blocks that this thread copies: of the chunk that is read, and of the chunks after it
+  /// The scales of the blocks that this thread copies: of the chunk that is read, and of the chunks after it
   /// that are being copied.
-  float gate[kGates ? Config::stages : 1];
+  float block_scale[kBlockScales ? Config::stages : 1];
   uint4 held[kAsync ? 1 : kPasses];
 };
 

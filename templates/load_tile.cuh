@@ -184,7 +184,7 @@ struct OperandStages {
   using Element = typename Config::Element;
   enum : bool { kColumnsX = Config::feature_major };
   enum : bool { kColumns = Config::by_columns };
-  enum : bool { kGates = Config::has_gates };
+  enum : bool { kBlockScales = Config::has_block_scales };
   enum : bool { kRing = Config::rows > 1 };
   enum : bool {
     kAsync = Config::stages > 1 && Config::async_copy,
@@ -225,7 +225,7 @@ struct OperandStages {
     __device__ __forceinline__ explicit NoPoints(const Source<Config>&) {}
   };
   using PointRows = typename Select<Config::convolves, Points, NoPoints>::Type;
-  using ScheduleFeed = Feed<Table, 1, 1, 1, Config::stages, kGates>;
+  using ScheduleFeed = Feed<Table, 1, 1, 1, Config::stages, kBlockScales>;
   enum : int {
     kBlocks = 1,
     kStride = 1,
@@ -261,9 +261,9 @@ struct OperandStages {
   bool holds = false;     ///< whether registers hold a chunk
   bool holds_x = false;   ///< whether they hold a tile of x
   RecentSteps under_way;  ///< of the chunks that are being copied, where an item has several tiles
-  /// The gate of the block of the chunk that is read, and of the blocks of the chunks after it that are being
-  /// copied.
-  float gate[kGates ? Config::stages : 1];
+  /// The scale of the block of the chunk that is read, and of the blocks of the chunks after it that are
+  /// being copied.
+  float block_scale[kBlockScales ? Config::stages : 1];
   float4 held_x[kRegisters ? CopyX::kPerThread : 1];
   float4 held_z[kRegisters && Config::has_z ? CopyX::kPerThread : 1];
   float4 held_w[kRegisters ? CopyW::kPerThread : 1];
@@ -274,7 +274,7 @@ struct OperandStages {
         first_z(Config::has_z ? first_of(source.z, source.z_stride) : nullptr),
         first_w(ptx::kept(source.w + CopyW::row(0) * kRowW + CopyW::column(0))),
         v_ahead(Config::weights > 1 ? source.v - source.w : 0),
-        feed(table, worker, 0, SingleBlock{}, source.gates),
+        feed(table, worker, 0, SingleBlock{}, source.block_scales),
         points(source),
         end(ptx::kept(shared_memory() + kEnd)),
         place_x(ptx::kept(CopyX::place())),
@@ -304,22 +304,22 @@ struct OperandStages {
       if (!same_input) reading_x = after_x(reading_x);
     if constexpr (kAsync) {
       ptx::wait_copies<Config::stages - 2>();
-      amend(gate[kGates ? 1 : 0], same_input);
+      amend(block_scale[kBlockScales ? 1 : 0], same_input);
       __syncthreads();
       queue(last);
     } else if constexpr (kRegisters) {
-      amend(gate[kGates ? 1 : 0], same_input);
+      amend(block_scale[kBlockScales ? 1 : 0], same_input);
       __syncthreads();
       fetch();
     } else {
       __syncthreads();
       fill();
-      amend(gate[0], same_input);
+      amend(block_scale[0], same_input);
       __syncthreads();
     }
   }
   /// Whether the chunk contributes nothing: then skip() is called instead of the multiplication.
-  __device__ __forceinline__ bool skipped() const { return kGates && gate[0] == 0; }
+  __device__ __forceinline__ bool skipped() const { return kBlockScales && block_scale[0] == 0; }
   __device__ __forceinline__ void skip() {}
   /// Shared addresses of the chunk's operands.
   __device__ __forceinline__ unsigned x() const { return (kRing ? reading_x : reading) - kX; }
@@ -357,26 +357,26 @@ struct OperandStages {
     return (kRing ? writing_x : stage) - kX + place_x;
   }
   __device__ __forceinline__ unsigned to_w(unsigned stage) const { return stage + place_w; }
-  /// Notes what compute() needs to know of the feed's chunk. Returns whether its gate is not 0.
+  /// Notes what compute() needs to know of the feed's chunk. Returns whether its block scale is not 0.
   __device__ __forceinline__ bool note() {
     if constexpr (kRing && Config::stages > 1) under_way.add(feed.step);
-    return note_gate();
+    return note_block_scale();
   }
   /// Whether a tile of x is to be copied for the feed's chunk. Selects the place in the ring that it goes to.
   __device__ __forceinline__ bool advance_x() {
-    // a gate of 0 makes the tile unnecessary, unless other chunks may use it
-    if constexpr (!kRing) return !kGates || feed.gate != 0;
+    // a block scale of 0 makes the tile unnecessary, unless other chunks may use it
+    if constexpr (!kRing) return !kBlockScales || feed.block_scale != 0;
     if (feed.step.same_input()) return false;
     writing_x = after_x(writing_x);
     return true;
   }
-  /// Stores the gate of the feed's chunk. Returns whether it is not 0.
-  __device__ __forceinline__ bool note_gate() {
-    if constexpr (kGates) {
+  /// Stores the scale of the feed's chunk. Returns whether it is not 0.
+  __device__ __forceinline__ bool note_block_scale() {
+    if constexpr (kBlockScales) {
 #pragma unroll
-      for (int stage = 1; stage < Config::stages; ++stage) gate[stage - 1] = gate[stage];
-      gate[Config::stages - 1] = feed.gate;
-      return feed.gate != 0;
+      for (int stage = 1; stage < Config::stages; ++stage) block_scale[stage - 1] = block_scale[stage];
+      block_scale[Config::stages - 1] = feed.block_scale;
+      return feed.block_scale != 0;
     } else {
       return true;
     }
@@ -385,11 +385,11 @@ struct OperandStages {
   /// thread does that for what it has copied: after its copies are visible to itself, and before the barrier
   /// that makes them visible to all threads.
   __device__ __forceinline__ void amend(float factor, bool same_input) {
-    if constexpr (kGates)
+    if constexpr (kBlockScales)
       if (factor != 0 && factor != 1)
         CopyW::template amend<0>(w() + place_w, [=](float value, float) { return value * factor; });
     if constexpr (Config::has_z) {
-      if (same_input || (kGates && !kRing && factor == 0)) return;
+      if (same_input || (kBlockScales && !kRing && factor == 0)) return;
       CopyX::template amend<kZ>(
           x() + place_x, [](float value, float at) { return value * Config::Derivative::derivative(at); });
     }

@@ -49,12 +49,12 @@ struct ChunkPlace {
 /// Reads the steps of every kStride-th chunk of a worker, which are those of one warp, ahead of the copies.
 /// The lanes read the steps of 32 / kBlocks chunks at once, with kAhead as many chunks before the first of
 /// them is copied, and exchange them by shuffles. A row of a block has kRowBytes; from one block column to
-/// the next it is kColumnBytes in x, whose rows have kFeatureBytes (0: whole blocks). Blocks whose gate is 0
+/// the next it is kColumnBytes in x, whose rows have kFeatureBytes (0: whole blocks). Blocks whose scale is 0
 /// are taken for absent.
 template <class Config, int kBlocks, int kStride, int kColumnBytes>
 struct WarpFeed {
   using Table = typename Config::Table;
-  enum : bool { kGates = Config::has_gates };
+  enum : bool { kBlockScales = Config::has_block_scales };
   enum : int {
     kHeld = 32 / kBlocks,  ///< chunks whose steps are held
     kElementBytes = sizeof(typename Config::Element),
@@ -70,21 +70,21 @@ struct WarpFeed {
   int chunk;  ///< the first chunk that was read last
   const int end;
   int at = 0;  ///< the next chunk's first step among those held, modulo 32
-  const float* const gates;
+  const float* const block_scales;
   ChunkPlace held;   ///< what this lane holds
   ChunkPlace later;  ///< what it holds of the chunks after those
-  float held_gate;
-  float later_gate;
+  float held_block_scale;
+  float later_block_scale;
 
-  __device__ __forceinline__ WarpFeed(Table from, int worker, int first, const float* all_gates)
+  __device__ __forceinline__ WarpFeed(Table from, int worker, int first, const float* all_block_scales)
       : table(from),
         chunk(from.worker(worker).chunk + first),
         end(from.worker(worker + 1).chunk),
-        gates(all_gates) {
-    look(held, held_gate);
+        block_scales(all_block_scales) {
+    look(held, held_block_scale);
     if constexpr (kAhead) {
       chunk += kHeld * kStride;
-      look(later, later_gate);
+      look(later, later_block_scale);
     }
   }
   /// A block of the next chunk. Chunks after the last have no blocks.
@@ -92,9 +92,9 @@ struct WarpFeed {
     return {__shfl_sync(0xffffffff, held.input, at + block),
             __shfl_sync(0xffffffff, held.weight, at + block)};
   }
-  /// Its gate; 0 where there is no block.
-  __device__ __forceinline__ float gate(int block) const {
-    return __shfl_sync(0xffffffff, held_gate, at + block);
+  /// Its block scale; 0 where there is no block.
+  __device__ __forceinline__ float block_scale(int block) const {
+    return __shfl_sync(0xffffffff, held_block_scale, at + block);
   }
   /// Bytes of a row of x from the first byte of a block's on, or of a segment's of it: where x has fewer than
   /// these, they are not there.
@@ -119,10 +119,10 @@ struct WarpFeed {
     chunk += kHeld * kStride;
     if constexpr (kAhead) {
       held = later;
-      held_gate = later_gate;
-      look(later, later_gate);
+      held_block_scale = later_block_scale;
+      look(later, later_block_scale);
     } else {
-      look(held, held_gate);
+      look(held, held_block_scale);
     }
   }
   __device__ __forceinline__ void advance() {
@@ -132,18 +132,18 @@ struct WarpFeed {
 
  private:
   /// Reads this lane's step of the next chunks.
-  __device__ __forceinline__ void look(ChunkPlace& place, float& gate) const {
+  __device__ __forceinline__ void look(ChunkPlace& place, float& block_scale) const {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int mine = chunk + lane / kBlocks * kStride;
     place = {0, 0xffffffff};
-    if constexpr (kGates) gate = 0;
+    if constexpr (kBlockScales) block_scale = 0;
     if (mine >= end) return;
     const uint2 entry = table.step(mine * kBlocks + lane % kBlocks);
     const Step step{entry.x};
     bool present = step.present();
-    if constexpr (kGates) {
-      if (present) gate = gates[table.gate(static_cast<int>(entry.y))];
-      present = present && gate != 0;
+    if constexpr (kBlockScales) {
+      if (present) block_scale = block_scales[table.block_scale(static_cast<int>(entry.y))];
+      present = present && block_scale != 0;
     }
     const unsigned segment = kRowBytes > 64 ? static_cast<unsigned>(step.segment()) : 0;
     // By columns, a segment has 64 bytes of each column of W.
@@ -205,7 +205,7 @@ struct WarpStages {
             ptx::kept(reinterpret_cast<const char*>(Share::weight(from)) + row * kRowBytes + place_in_row())),
         x_unit(ptx::kept(8 * from.x_stride * kElementBytes)),
         valid(from.valid),
-        feed(table, worker, first(), from.gates) {
+        feed(table, worker, first(), from.block_scales) {
     // The zeros of chunks after the last one of the batch tile before may be on their way to these stages.
     if constexpr (Config::async_copy && kBlocks > 1) ptx::wait_copies<0>();
 #pragma unroll

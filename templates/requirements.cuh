@@ -6,7 +6,7 @@
 namespace sparsekiln {
 
 /// A chunk of operands that is multiplied next. Where an item has more tiles than a step has weights, next()
-/// is its Step; where gates may skip one, it has skipped() and skip().
+/// is its Step; where block scales may skip one, it has skipped() and skip().
 template <class T>
 concept ChunkOfOperands = requires(T& chunk, bool same_input) {
   T::kStepWeights;            // weights whose blocks one step is of

@@ -97,8 +97,8 @@ struct AttachedTables {
   __device__ __forceinline__ WorkerBegin worker(int index) const { return worker_begin[index]; }
   __device__ __forceinline__ uint2 step(int index) const { return steps[index]; }
   __device__ __forceinline__ int more_block(int index) const { return more_blocks[index]; }
-  /// Where the taps of a convolution share gates, a derived class hides this.
-  __device__ __forceinline__ int gate(int block) const { return block; }
+  /// Where the taps of a convolution share block scales, a derived class hides this.
+  __device__ __forceinline__ int block_scale(int block) const { return block; }
   __device__ __forceinline__ int item_end(int item) const { return item_ends[item]; }
   __device__ __forceinline__ int row(int index) const { return rows[index]; }
   __device__ __forceinline__ int split(int item) const { return splits[item]; }
@@ -126,7 +126,7 @@ struct Source {
   const typename Config::Element* x;  ///< the first batch row of the tile; of a convolution all of x
   const typename Config::Element* w;
   const typename Config::Element* v;  ///< the second weight; others are as far apart
-  const float* gates;  ///< if the problem has gates; Table::gate says which one a block of W has
+  const float* block_scales;  ///< if the problem has them; Table::block_scale says which one a block of W has
   const typename Config::Element* z;  ///< like x, where x is multiplied by an activation's derivative at z
   long long x_stride;
   long long z_stride;
@@ -161,35 +161,36 @@ __device__ __forceinline__ int features_left(int column) {
 /// The steps of a warp's chunks, every kStride-th one from the first on, held by its lanes. They load the
 /// steps of 32 / (kBlocks · kMerge) chunks at once, which are a window, and exchange them by shuffles.
 /// Several windows are held: each is loaded while at least kAhead chunks come before it, so that its loads
-/// may take as long as the copies of these. Gates (kGates) are loaded as early, and the steps that name their
-/// blocks one window earlier still.
+/// may take as long as the copies of these. Block scales (kBlockScales) are loaded as early, and the steps
+/// that name their blocks one window earlier still.
 ///
 /// All lanes of the warp call each function together.
-template <class Table, int kBlocks, int kMerge, int kStride, int kAhead, bool kGates>
+template <class Table, int kBlocks, int kMerge, int kStride, int kAhead, bool kBlockScales>
 struct StepWindows {
   enum : int {
     kLanes = kBlocks * kMerge,  ///< of a chunk
     kChunks = 32 / kLanes,      ///< of a window
     kHeld = 1 + (kAhead + kChunks - 1) / kChunks,
-    kLoaded = kHeld + (kGates ? 1 : 0),  ///< windows of steps
+    kLoaded = kHeld + (kBlockScales ? 1 : 0),  ///< windows of steps
   };
   static_assert(32 % kLanes == 0, "a chunk's steps are in one window");
 
   const Table table;
-  const float* const gates;
+  const float* const block_scales;
   int chunk;  ///< the next one
   const int end;
   const int phase;      ///< of the warp's chunks
   uint2 held[kLoaded];  ///< of each window a step; of a merged one, its other blocks are with other lanes
-  float held_gates[kGates ? int{kHeld} : 1];
+  float held_block_scales[kBlockScales ? int{kHeld} : 1];
 
-  __device__ __forceinline__ StepWindows(const Table& from, const float* all_gates, int first, int worker_end)
-      : table(from), gates(all_gates), chunk(first), end(worker_end), phase(first % kStride) {
+  __device__ __forceinline__ StepWindows(const Table& from, const float* all_block_scales, int first,
+                                         int worker_end)
+      : table(from), block_scales(all_block_scales), chunk(first), end(worker_end), phase(first % kStride) {
 #pragma unroll
     for (int i = 0; i < kLoaded; ++i) held[i] = load(i, first);
-    if constexpr (kGates) {
+    if constexpr (kBlockScales) {
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) held_gates[i] = load_gate(held[i]);
+      for (int i = 0; i < kHeld; ++i) held_block_scales[i] = load_block_scale(held[i]);
     }
   }
   __device__ __forceinline__ bool done() const { return chunk >= end; }
@@ -201,9 +202,9 @@ struct StepWindows {
   __device__ __forceinline__ int block(int own, int place) const {
     return static_cast<int>(__shfl_sync(0xffffffff, held[0].y, lane_of(own) + place));
   }
-  /// The gate of its block; 0 where there is no block.
-  __device__ __forceinline__ float gate(int own) const {
-    return __shfl_sync(0xffffffff, held_gates[0], lane_of(own));
+  /// The scale of its block; 0 where there is no block.
+  __device__ __forceinline__ float block_scale(int own) const {
+    return __shfl_sync(0xffffffff, held_block_scales[0], lane_of(own));
   }
   __device__ __forceinline__ void advance() {
     chunk += kStride;
@@ -211,10 +212,10 @@ struct StepWindows {
 #pragma unroll
     for (int i = 1; i < kLoaded; ++i) held[i - 1] = held[i];
     held[kLoaded - 1] = load(kLoaded - 1, 0);
-    if constexpr (kGates) {
+    if constexpr (kBlockScales) {
 #pragma unroll
-      for (int i = 1; i < kHeld; ++i) held_gates[i - 1] = held_gates[i];
-      held_gates[kHeld - 1] = load_gate(held[kHeld - 1]);
+      for (int i = 1; i < kHeld; ++i) held_block_scales[i - 1] = held_block_scales[i];
+      held_block_scales[kHeld - 1] = load_block_scale(held[kHeld - 1]);
     }
   }
 
@@ -239,23 +240,23 @@ struct StepWindows {
       loaded.y = static_cast<unsigned>(table.more_block(index * (kMerge - 1) + place - 1));
     return loaded;
   }
-  __device__ __forceinline__ float load_gate(uint2 entry) const {
-    return Step{entry.x}.present() ? gates[table.gate(static_cast<int>(entry.y))] : 0.0f;
+  __device__ __forceinline__ float load_block_scale(uint2 entry) const {
+    return Step{entry.x}.present() ? block_scales[table.block_scale(static_cast<int>(entry.y))] : 0.0f;
   }
 };
 
 /// The steps of a worker's chunks where they are constants of the code, or in constant memory: each is read
 /// when it is asked for.
-template <class Table, int kBlocks, int kMerge, bool kGates>
+template <class Table, int kBlocks, int kMerge, bool kBlockScales>
 struct ConstantSteps {
   const Table table;
-  const float* const gates;
+  const float* const block_scales;
   int chunk;
   const int end;
 
-  __device__ __forceinline__ ConstantSteps(const Table& from, const float* all_gates, int first,
+  __device__ __forceinline__ ConstantSteps(const Table& from, const float* all_block_scales, int first,
                                            int worker_end)
-      : table(from), gates(all_gates), chunk(first), end(worker_end) {}
+      : table(from), block_scales(all_block_scales), chunk(first), end(worker_end) {}
   __device__ __forceinline__ bool done() const { return chunk >= end; }
   __device__ __forceinline__ Step step(int own) const { return {table.step(chunk * kBlocks + own).x}; }
   __device__ __forceinline__ int block(int own, int place) const {
@@ -264,41 +265,42 @@ struct ConstantSteps {
       if (place != 0) return table.more_block(index * (kMerge - 1) + place - 1);
     return static_cast<int>(table.step(index).y);
   }
-  __device__ __forceinline__ float gate(int own) const {
-    return step(own).present() ? gates[table.gate(block(own, 0))] : 0.0f;
+  __device__ __forceinline__ float block_scale(int own) const {
+    return step(own).present() ? block_scales[table.block_scale(block(own, 0))] : 0.0f;
   }
   __device__ __forceinline__ void advance() {
     chunk = min(chunk + 1, end);  // stays at the end, where one more chunk can be read
   }
 };
 
-/// One or the other, for all chunks of a worker. Gates are in global memory wherever steps are.
-template <class Table, int kBlocks, int kMerge, int kAhead, bool kGates>
-using WorkerSteps =
-    typename Select<Table::steps_in == kStepsInMemory || (kGates && Table::steps_in == kStepsInConstants),
-                    StepWindows<Table, kBlocks, kMerge, 1, kAhead, kGates>,
-                    ConstantSteps<Table, kBlocks, kMerge, kGates>>::Type;
+/// One or the other, for all chunks of a worker. Block scales are in global memory wherever steps are.
+template <class Table, int kBlocks, int kMerge, int kAhead, bool kBlockScales>
+using WorkerSteps = typename Select<Table::steps_in == kStepsInMemory ||
+                                        (kBlockScales && Table::steps_in == kStepsInConstants),
+                                    StepWindows<Table, kBlocks, kMerge, 1, kAhead, kBlockScales>,
+                                    ConstantSteps<Table, kBlocks, kMerge, kBlockScales>>::Type;
 
 /// Reads the schedule of one worker ahead of the arithmetic, by at least kAhead chunks where that takes loads
 /// from global memory. What a thread needs to know of the next chunk is in its registers before the chunk is
 /// copied.
-template <class Table, int kBlocks, int kMerge, int kWanted, int kAhead, bool kGates = false>
+template <class Table, int kBlocks, int kMerge, int kWanted, int kAhead, bool kBlockScales = false>
 struct Feed {
-  static_assert(!kGates || kMerge == 1, "the gate is that of the step's only block");
-  using Steps = WorkerSteps<Table, kBlocks, kMerge, kAhead, kGates>;
+  static_assert(!kBlockScales || kMerge == 1, "the block scale is that of the step's only block");
+  using Steps = WorkerSteps<Table, kBlocks, kMerge, kAhead, kBlockScales>;
   Steps steps;
   const int own;       ///< which of the chunk's blocks this thread copies
   int place[kWanted];  ///< in the step, of the blocks whose rows this thread copies
   Step step{0};
-  int block[kWanted];  ///< these blocks; -1 where a merged step lacks the block
-  float gate = 1;      ///< of the block; 0 where there is no block
+  int block[kWanted];     ///< these blocks; -1 where a merged step lacks the block
+  float block_scale = 1;  ///< of the block; 0 where there is no block
 
   /// Where kMerge > 1, `wanted(i)` is the position in the step of the block that the thread's i-th rows
   /// belong to.
   template <class Wanted>
   __device__ __forceinline__ Feed(const Table& table, int worker, int own_block, Wanted wanted,
-                                  const float* gates = nullptr)
-      : steps(table, gates, table.worker(worker).chunk, table.worker(worker + 1).chunk), own(own_block) {
+                                  const float* block_scales = nullptr)
+      : steps(table, block_scales, table.worker(worker).chunk, table.worker(worker + 1).chunk),
+        own(own_block) {
 #pragma unroll
     for (int i = 0; i < kWanted; ++i) place[i] = kMerge == 1 ? 0 : ptx::kept(wanted(i));
     look();
@@ -312,7 +314,7 @@ struct Feed {
  private:
   __device__ __forceinline__ void look() {
     step = steps.step(own);
-    if constexpr (kGates) gate = steps.gate(own);
+    if constexpr (kBlockScales) block_scale = steps.block_scale(own);
 #pragma unroll
     for (int i = 0; i < kWanted; ++i) block[i] = steps.block(own, place[i]);
   }

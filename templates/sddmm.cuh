@@ -33,7 +33,7 @@ struct AttachedRuns {
   const int4* pairs;   ///< of pieces
   const void* unused[3];
   long long counter_bytes_in_front;
-  long long sums_bytes;  ///< of all slices, and after them of gates
+  long long sums_bytes;  ///< of all slices, and after them of block scales
   int slices_of_run;
   int features_of_y;
   int columns_of_x;
@@ -73,10 +73,10 @@ struct SddmmEpilogue {
   float alpha = 1;
   float beta = 0;
   float* dbias = nullptr;
-  const float* gates = nullptr;
-  float* dgates = nullptr;
+  const float* block_scales = nullptr;
+  float* dblock_scales = nullptr;
   const typename Config::Element* w = nullptr;
-  void* workspace = nullptr;  ///< where slices meet, and taps with one gate
+  void* workspace = nullptr;  ///< where slices meet, and taps with one block scale
   ImageExtents images{};
 };
 
@@ -191,10 +191,12 @@ __device__ __forceinline__ void store_run(const BlockRun& run, typename Config::
     float values[kRun];
     Shared::read(block, i % kOfBlock * kRun, values);
     float scale = epilogue.alpha;
-    if constexpr (Config::has_gates) scale *= epilogue.gates[table.gate(run.first + block)];
-    if constexpr (Config::scales || Config::has_gates) {
+    if constexpr (Config::has_block_scales)
+      scale *= epilogue.block_scales[table.block_scale(run.first + block)];
+    if constexpr (Config::scales || Config::has_block_scales) {
 #pragma unroll
-      for (int v = 0; v < kRun; ++v) values[v] = Config::has_gates && scale == 0 ? 0.0f : values[v] * scale;
+      for (int v = 0; v < kRun; ++v)
+        values[v] = Config::has_block_scales && scale == 0 ? 0.0f : values[v] * scale;
     }
     auto* const place = to + static_cast<long long>(i) * kRun;
     add_old(place, values, epilogue);
@@ -215,16 +217,16 @@ __device__ __forceinline__ float* sums_of_taps(const SddmmEpilogue<Config>& epil
   if constexpr (Config::attached)
     return reinterpret_cast<float*>(workspace + table.counter_bytes() + table.sums_bytes) - table.blocks();
   else
-    return reinterpret_cast<float*>(workspace + Config::bytes_before_gates);
+    return reinterpret_cast<float*>(workspace + Config::bytes_before_block_scales);
 }
 
 /// Computes Σ dw · W over each block of a run, one warp per block. Lane l adds elements 32 · i + l in
 /// ascending order of i; the sums of the lanes are added in pairs, first those 16 lanes apart, at last
 /// neighbors.
 template <class Config>
-__device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
-                                                     const SddmmEpilogue<Config>& epilogue,
-                                                     const typename Config::Table& table) {
+__device__ __forceinline__ void store_block_scale_gradients(const BlockRun& run,
+                                                            const SddmmEpilogue<Config>& epilogue,
+                                                            const typename Config::Table& table) {
   using Shared = SharedAccumulators<Config>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
@@ -247,40 +249,41 @@ __device__ __forceinline__ void store_gate_gradients(const BlockRun& run,
     sum += ptx::exchanged<2>(sum);
     sum += ptx::exchanged<1>(sum);
     if (lane != 0) continue;
-    if constexpr (Config::sums_gates_of_taps) {
+    if constexpr (Config::sums_block_scales_of_taps) {
       sums_of_taps(epilogue, table)[run.first + block] = sum;
     } else {
-      float* const place = epilogue.dgates + run.first + block;
+      float* const place = epilogue.dblock_scales + run.first + block;
       *place = scaled_sum(epilogue, sum, place);
     }
   }
 }
 
-/// The Table says which gate a block has, where there are gates.
+/// The Table says which scale a block has, where there are block scales.
 template <class Config>
-__device__ __forceinline__ int number_of_gates(const typename Config::Table& table) {
+__device__ __forceinline__ int number_of_block_scales(const typename Config::Table& table) {
   if constexpr (Config::attached)
-    return table.gate(table.blocks());
+    return table.block_scale(table.blocks());
   else
-    return Config::gates;
+    return Config::block_scales;
 }
 
-/// A kernel after `sddmm`, with the same grid, where the taps of a convolution share gates, and different
-/// CTAs may have summed them: adds the sums of a gate's blocks in ascending order.
+/// A kernel after `sddmm`, with the same grid, where the taps of a convolution share block scales, and
+/// different CTAs may have summed them: adds the sums of a block scale's blocks in ascending order.
 template <class Config>
-__device__ __forceinline__ void sum_gates_of_taps(const void*, int, const SddmmEpilogue<Config>& epilogue,
-                                                  typename Config::Table table) {
+__device__ __forceinline__ void sum_block_scales_of_taps(const void*, int,
+                                                         const SddmmEpilogue<Config>& epilogue,
+                                                         typename Config::Table table) {
   wait_for_earlier_launches<Config>();
   const int threads = static_cast<int>(gridDim.x) * Config::threads;
-  const int gates = number_of_gates<Config>(table);
+  const int block_scales = number_of_block_scales<Config>(table);
 #pragma unroll 1
-  for (int gate = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
-       gate < gates; gate += threads) {
+  for (int block_scale = static_cast<int>(blockIdx.x) * Config::threads + static_cast<int>(threadIdx.x);
+       block_scale < block_scales; block_scale += threads) {
     float sum = 0;
-    const int end = table.first_block(gate + 1);
-    for (int block = table.first_block(gate); block < end; ++block)
+    const int end = table.first_block(block_scale + 1);
+    for (int block = table.first_block(block_scale); block < end; ++block)
       sum += sums_of_taps(epilogue, table)[block];
-    float* const place = epilogue.dgates + gate;
+    float* const place = epilogue.dblock_scales + block_scale;
     *place = scaled_sum(epilogue, sum, place);
   }
 }
@@ -436,14 +439,15 @@ struct SlicedRun {
   }
 };
 
-/// The blocks of a run whose accumulators are needed, one bit each: all blocks, or those whose gate is not 0.
+/// The blocks of a run whose accumulators are needed, one bit each: all blocks, or those whose scale is not
+/// 0.
 template <class Config>
 __device__ __forceinline__ unsigned wanted_blocks(const BlockRun& run, const SddmmEpilogue<Config>& epilogue,
                                                   const typename Config::Table& table) {
   unsigned wanted = (1u << run.blocks) - 1;
-  if constexpr (Config::has_gates && !Config::has_gate_gradient) {
+  if constexpr (Config::has_block_scales && !Config::has_block_scale_gradient) {
     for (int block = 0; block < run.blocks; ++block)
-      if (epilogue.gates[table.gate(run.first + block)] == 0) wanted &= ~(1u << block);
+      if (epilogue.block_scales[table.block_scale(run.first + block)] == 0) wanted &= ~(1u << block);
   }
   return wanted;
 }
@@ -478,10 +482,11 @@ __device__ __forceinline__ BatchSlice slice_of(int rows, int slice, int slices) 
 /// copies_pairs (to shared memory, where there is room), feature_major, alignment, in_features and
 /// out_features (0: all blocks are whole), slices (CTAs that share
 /// a run at most), chunks_of_slice (that each has at least) and counter_bytes (in front of the workspace),
-/// exchanged (taps displace dy), sums_gates_of_taps (the sums of gates are in the workspace, after
-/// bytes_before_gates; a kernel after adds those of each of so many gates), overlaps (the launch may begin
-/// before the one before it has ended), attached (what follows from a layout is in the Table, and slices are
-/// at most as many), the Table, the Operand, the Output, and which epilogue arguments there are.
+/// exchanged (taps displace dy), sums_block_scales_of_taps (the sums for the gradients of block scales are in
+/// the workspace, after bytes_before_block_scales; a kernel after adds those of each of so many
+/// block_scales), overlaps (the launch may begin before the one before it has ended), attached (what follows
+/// from a layout is in the Table, and slices are at most as many), the Table, the Operand, the Output, and
+/// which epilogue arguments there are.
 template <class Config, class Tile>
 __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Config::Output::Element* dw,
                                       int n, long long x_stride, long long dy_stride, long long z_stride,
@@ -548,7 +553,7 @@ __device__ __forceinline__ void sddmm(const ActivationPairs& pairs, typename Con
           store_bias(run, epilogue, out, sliced.bias(out, slices));
     }
     store_run(run, dw, epilogue, table);
-    if constexpr (Config::has_gate_gradient) store_gate_gradients(run, epilogue, table);
+    if constexpr (Config::has_block_scale_gradient) store_block_scale_gradients(run, epilogue, table);
     __syncthreads();  // the copies of the next run overwrite what slower threads still read
   }
 }

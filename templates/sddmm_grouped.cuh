@@ -280,10 +280,10 @@ struct GroupedWork {
   }
 };
 
-/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives; width
-/// (pieces of a group), place_tiles (of a place of the ring), interleave (neighbouring inputs of a thread, of
-/// 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of each pair in turn, in boxes of a
-/// chunk's batch rows and 64 features.
+/// Config names what `sddmm` needs of linear layers of whole blocks, without block scales and derivatives;
+/// width (pieces of a group), place_tiles (of a place of the ring), interleave (neighbouring inputs of a
+/// thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of x and dy of each pair in turn, in
+/// boxes of a chunk's batch rows and 64 features.
 template <class Config, class... Maps>
 __device__ __forceinline__ void sddmm_grouped(const ActivationPairs& pairs,
                                               typename Config::Output::Element* dw, int n, long long,

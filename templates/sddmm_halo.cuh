@@ -238,8 +238,8 @@ struct HaloPairWork {
   }
 };
 
-/// Config names what `sddmm` needs of convolutions of whole blocks, without gates and derivatives; tile_n
-/// (positions of a tile), piece_out (32 or 64), width (pieces of a group), blocks (of dw), outputs,
+/// Config names what `sddmm` needs of convolutions of whole blocks, without block scales and derivatives;
+/// tile_n (positions of a tile), piece_out (32 or 64), width (pieces of a group), blocks (of dw), outputs,
 /// place_bytes (of a place of the ring), operands (a ptx::WgmmaOperands) and what a HaloBox needs. Maps are
 /// of what taps displace and of the other operand, in boxes of 32 features. A launch has one pair of them.
 template <class Config>

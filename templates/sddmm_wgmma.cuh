@@ -235,7 +235,7 @@ class SddmmSums {
   Descriptors x;
 };
 
-/// Config names what `sddmm` needs of linear layers of whole blocks, without gates and derivatives;
+/// Config names what `sddmm` needs of linear layers of whole blocks, without block scales and derivatives;
 /// interleave (neighbouring inputs of a thread, of 8 bytes) and operands (a ptx::WgmmaOperands). Maps are of
 /// x and dy of each pair in turn, in boxes of a chunk's batch rows and 64 features.
 template <class Config, class... Maps>

@@ -42,7 +42,7 @@ struct Items {
     Step step{0};
     if constexpr (Config::rows > Operands::kStepWeights) step = operands.next();
     operands.acquire(step.same_input());
-    if constexpr (Config::has_gates) {
+    if constexpr (Config::has_block_scales) {
       if (operands.skipped())
         operands.skip();
       else
@@ -164,9 +164,9 @@ struct BlockChunks {
 };
 
 /// Where the launch may begin before the one before it has ended: fetches the blocks of this CTA's first
-/// chunks into L2, and then waits. Until then only tables, the weight, the bias and gates may be read, and
-/// nothing may be written. Every thread calls this first: a CTA that ended without waiting could let the next
-/// launch begin before the one before this one has ended.
+/// chunks into L2, and then waits. Until then only tables, the weight, the bias and block scales may be read,
+/// and nothing may be written. Every thread calls this first: a CTA that ended without waiting could let the
+/// next launch begin before the one before this one has ended.
 template <class Config, class Operands>
 __device__ __forceinline__ void wait_with_weight_ahead(const typename Config::Table& table,
                                                        const typename Config::Element* w,
@@ -249,7 +249,7 @@ __device__ __forceinline__ void spmm(const typename Config::Element* x, const ty
     const Source<Config> from{first_x,
                               w,
                               epilogue.v,
-                              epilogue.gates,
+                              epilogue.block_scales,
                               epilogue.z + of_x(epilogue.z_stride),
                               x_stride,
                               epilogue.z_stride,

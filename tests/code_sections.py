@@ -368,7 +368,7 @@ def draw(seed: int, number: int, attempt: int) -> Request:
         options["--epilogue"] = "scale" if _chance(rng, 0.3) else "none"
         if _chance(rng, 0.35):
             options["--derivative"] = rng.choice(_ACTIVATIONS)
-    fills = config.get("merge", "1") != "1"  # absent blocks with zeros, which neither gates nor strict_absent allow
+    fills = config.get("merge", "1") != "1"  # absent blocks with zeros, which neither block scales nor strict_absent allow
     options["--gate"] = _chance(rng, 0.2) and not fills
     options["--strict-absent"] = _chance(rng, 0.15) and not fills
     if operation == "grad_weight":

@@ -53,6 +53,11 @@ struct Key {
   std::vector<Kind> kinds;  ///< that a value may have
   std::string wants;
   std::function<void(KernelArguments&, const JsonNode&)> set;
+  std::string alias = {};  ///< another name; empty: there is none
+
+  [[nodiscard]] bool is_called(std::string_view text) const {
+    return name == text || (!alias.empty() && alias == text);
+  }
 };
 
 auto text_into(std::string KernelArguments::* field) {
@@ -86,13 +91,16 @@ std::vector<Kind> kinds_of(ComputationField::Kind kind) {
 Key key_of(const ComputationField& field, std::size_t index) {
   const bool flag = field.kind == ComputationField::Kind::flag;
   const char* const quote = field.kind == ComputationField::Kind::number ? "" : "\"";
-  return {field.job_key(), !field.axis.empty(), kinds_of(field.kind),
+  return {field.job_key(),
+          !field.axis.empty(),
+          kinds_of(field.kind),
           flag ? "true or false"
                : fmt::format("{} such as {}{}{}", field.axis.empty() ? "a value" : field.axis, quote,
                              field.example, quote),
           [index, flag](KernelArguments& arguments, const JsonNode& node) {
             arguments.fields[index] = flag ? (node.truth ? "yes" : "no") : node.text;
-          }};
+          },
+          field.job_key_alias()};
 }
 
 std::vector<Key> make_keys() {
@@ -141,7 +149,8 @@ std::vector<const JsonNode*> values_of(const fs::path& file, const Key& key, con
   };
   if (!key.axis) {
     if (!fits(node))
-      fail(file, node, fmt::format("'{}' is {}; it takes {}", key.name, node.kind_name(), key.wants));
+      fail(file, node,
+           fmt::format("'{}' is {}; it takes {}", printable(node.name), node.kind_name(), key.wants));
     return {&node};
   }
   if (node.kind != Kind::list || node.items.empty())
@@ -200,12 +209,14 @@ class JobsFile {
     std::vector<Axis> axes;
     for (const JsonNode& node : job.items) {
       const auto key = std::find_if(known_keys().begin(), known_keys().end(),
-                                    [&](const Key& k) { return k.name == node.name; });
+                                    [&](const Key& k) { return k.is_called(node.name); });
       if (key == known_keys().end()) {
         std::string known;
         for (const Key& one : known_keys()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
         fail(file_, node, fmt::format("there is no key '{}' in a job: {}", printable(node.name), known));
       }
+      if (std::any_of(axes.begin(), axes.end(), [&](const Axis& axis) { return axis.key == &*key; }))
+        fail(file_, node, fmt::format("'{}' is given twice in a job", key->name));
       if (key->name == "archs")
         archs = &node;
       else

@@ -20,7 +20,8 @@ bool reads_as(const std::string& text) {
 
 /// An option, or a flag, whose text goes to `text`.
 void add_field(CLI::App& app, const ComputationField& field, std::string& text) {
-  const std::string option = fmt::format("--{}", field.option);
+  std::string option = fmt::format("--{}", field.option);
+  if (!field.option_alias.empty()) option += fmt::format(",--{}", field.option_alias);
   const std::string choices = field.choices();
   const std::string help =
       choices.empty() ? std::string(field.help) : fmt::format("{}: {}", field.help, choices);

@@ -160,7 +160,7 @@ Prediction predict(const Spmm& problem, const Target& target, const Config& conf
               blocks * block.out * config.tile_n;  // adding lanes up
     if (problem.changes_x()) pack = inputs * config.tile_n / lanes;
     // Each vector is multiplied as it is loaded, and what was widened is rounded and widened again.
-    if (problem.gates) compute += elements / lanes * (0.5 + kRoundingCycles * widening(problem));
+    if (problem.block_scales) compute += elements / lanes * (0.5 + kRoundingCycles * widening(problem));
   } else {
     const Tile tile = register_tile(block.out, level_of(target), in_halves, config);
     const double register_tiles =
@@ -212,7 +212,7 @@ Prediction predict(const Sddmm& problem, const Target& target, const Config& con
   const double pack = 0.3 * features * entries + (config.stages == 2 ? 0 : kGatherCycles * blocks * entries);
   const double shares = config.split * threads;
   const double busy = (products + sums) / threads * imbalance(shares, threads);
-  const std::int32_t passes = config.stages + (problem.sums_gates_of_taps() ? 1 : 0);
+  const std::int32_t passes = config.stages + (problem.sums_block_scales_of_taps() ? 1 : 0);
   const double overhead = kLaunchUs + (threads > 1 ? passes * kPassUs : 0) + shares / threads * 0.1;
   return {overhead + (std::max(busy, memory) + pack / threads) / kHertz * 1e6,
           memory > busy ? Bound::memory : Bound::arithmetic};

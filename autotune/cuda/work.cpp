@@ -154,7 +154,7 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
     return loaded * problem.in_features() / columns * element * activations;
   };
   const std::int64_t x = bytes_of_x(counts.loads);
-  const std::int64_t gates = problem.gates ? 4 * blocks : 0;
+  const std::int64_t block_scales = problem.block_scales ? 4 * blocks : 0;
   const std::int64_t bias =
       problem.epilogue.bias ? problem.out_features() * bytes_of(problem.out_dtype) * problem.weights() : 0;
   // A gain and a bias, of 4 bytes each, for each element of y: fewer where lanes of a warp read the same
@@ -177,14 +177,14 @@ Work work(const Spmm& problem, const Config& config, const LoopCosts& costs, con
   const std::int64_t multiplied = counts.chunks - counts.without_blocks;
   Work work;
   work.global_bytes = costs.shape.shares * x + y + edge_reads + quotient_up(tiles, config.cluster) * weight +
-                      tiles * (gates + bias + table_read) +
+                      tiles * (block_scales + bias + table_read) +
                       tiles * (counts.partials * (2 * part + 4) + counts.counters * 4);
   work.repeated_bytes = (costs.shape.shares - 1) * x;
   work.multicast_bytes = (config.cluster_rows - 1) * bytes_of_x(counts.team_loads) +
                          (computed - quotient_up(tiles, config.cluster)) * weight;
   const std::int64_t once =
       problem.x_rows(n) * features_read(problem.layout, problem.in_features()) * element * activations;
-  work.memory_bytes = weight + gates + bias + edges + y + tables + once;
+  work.memory_bytes = weight + block_scales + bias + edges + y + tables + once;
   const std::int64_t at_once = tiles_at_once(problem, config, n);
   work.again = {x, once, once * at_once / std::max<std::int64_t>(tiles, 1)};
   work.piece_bytes = costs.copies_lines ? 0 : problem.block.in * element;
@@ -302,11 +302,12 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   const std::int64_t derived = gradient.exchanged() ? 1 : of_dy;
   const std::int64_t displaced = gradient.exchanged() ? of_dy : 1;
   const std::int64_t dw = blocks * gradient.block_elements() * bytes_of(gradient.out_dtype);
-  const std::int64_t w = gradient.gate_gradient ? blocks * gradient.block_elements() * element +
-                                                      std::int64_t{4} * gradient.block_gates.count()
-                                                : 0;
+  const std::int64_t w =
+      gradient.block_scale_gradient
+          ? blocks * gradient.block_elements() * element + std::int64_t{4} * gradient.block_scale_map.count()
+          : 0;
   const std::int64_t dbias = gradient.bias_gradient ? 4 * gradient.out_features() : 0;
-  const std::int64_t gates = gradient.gates ? 4 * blocks : 0;
+  const std::int64_t block_scales = gradient.block_scales ? 4 * blocks : 0;
   const LayoutStatistics& statistics = gradient.layout.statistics();
   const std::int64_t rows = gradient.layout.rows() - (gradient.bias_gradient ? 0 : statistics.empty_rows);
   // Each warp reads what a run is, and its columns.
@@ -317,17 +318,17 @@ Work work(const Sddmm& gradient, const Config& config, const SddmmCosts& costs, 
   // What slices of a run write to the workspace, and the last of them reads.
   const std::int64_t part = std::int64_t{4} * gradient.block.out * config.rows * gradient.block.in;
   const std::int64_t sums = (slices == 1 ? 0 : counts.runs * (slices * (2 * part + 4) + 4)) +
-                            (gradient.sums_gates_of_taps() ? 2 * 4 * blocks : 0);
+                            (gradient.sums_block_scales_of_taps() ? 2 * 4 * blocks : 0);
   Work work;
   work.global_bytes =
       product_rows * element *
           (derived * counts.runs * gradient.block.out + displaced * blocks * gradient.block.in) +
-      dw + w + dbias + gates + costs.threads / 32 * slices * tables + sums;
+      dw + w + dbias + block_scales + costs.threads / 32 * slices * tables + sums;
   work.memory_bytes = element * (product_rows * derived * rows * gradient.block.out +
                                  displaced * gradient.displaced_rows(n) *
                                      features_read(gradient.layout, gradient.col_features())) +
-                      dw + w + dbias + gates + tables;
-  work.kernels = gradient.sums_gates_of_taps() ? 2 : 1;
+                      dw + w + dbias + block_scales + tables;
+  work.kernels = gradient.sums_block_scales_of_taps() ? 2 : 1;
   // CTAs go through the batch together, a run each; the next ones begin at its start. Those that share dy are
   // computed together.
   const std::int64_t rounds = quotient_up(counts.runs, counts.workers);

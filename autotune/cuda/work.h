@@ -56,7 +56,7 @@ struct Work {
 [[nodiscard]] SddmmCosts loop_costs(const Sddmm& gradient, const Target& target, const Config& config);
 
 /// The work of a schedule from make_schedule. Exact in bytes and products where no block row or column is
-/// cut, no block's gate is 0, beta is 0, there is no bias, and the tables are in constant memory. Where they
+/// cut, no block's scale is 0, beta is 0, there is no bias, and the tables are in constant memory. Where they
 /// are in global memory: if also no rows are merged and warps share chunks (not CtaCosts::chunk_per_warp).
 [[nodiscard]] Work work_of(const Spmm& problem, const Target& target, const Config& config,
                            const Schedule& schedule, std::int64_t n);

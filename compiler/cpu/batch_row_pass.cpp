@@ -22,7 +22,7 @@ constexpr std::int64_t kLine = 64;
 void BatchRowPass::begin() {
   GatheringPass::begin();
   if (g_.copies_weight()) copied_ = stack(g_.chunk * copied_block_bytes(), "copied");
-  if (g_.gates) used_columns_ = stack(std::int64_t{4} * g_.chunk, "used_columns");
+  if (g_.block_scales) used_columns_ = stack(std::int64_t{4} * g_.chunk, "used_columns");
 }
 
 /// Whether one register tile is all of a block and a batch tile: its accumulators stay in registers for a
@@ -62,7 +62,7 @@ void BatchRowPass::accumulate(const ItemSteps& item) const {
                   .w = w,
                   .panel = item.batch_tile.panel};
       Value* copied = g_.copies_weight() ? copy_weight(w, begin, end) : nullptr;
-      if (g_.gates) {
+      if (g_.block_scales) {
         chunk.begin = v_.constant(0);
         chunk.end = copied;
       }
@@ -179,8 +179,9 @@ BatchRowPass::Values BatchRowPass::block_product(Value* step, const Chunk& chunk
   const WeightStrides strides = weight_strides(g_.order, tile.outputs, g_.block_out, g_.block_words);
   const std::int32_t unroll = std::min(kUnroll, g_.block_words);
   const std::int32_t iterations = g_.block_words / unroll;
-  Value* scheduled = g_.gates ? v_.plus(chunk.first, step) : step;  // what is not used shifts it: a hint
-  Value* column = g_.gates ? used_column(step) : v_.entry(tables_.columns, step, "column");
+  Value* scheduled =
+      g_.block_scales ? v_.plus(chunk.first, step) : step;  // what is not used shifts it: a hint
+  Value* column = g_.block_scales ? used_column(step) : v_.entry(tables_.columns, step, "column");
   Value* next_column = v_.entry(tables_.columns, v_.plus(scheduled, chunk.length), "next_column");
   Value* w = tile_weight(step, chunk, tile);
   Value* x = v_.at(chunk.panel,

@@ -27,7 +27,7 @@ namespace sparsekiln::cpu {
 ///
 ///   for each chunk of the block row's steps (a *step* is one block; the x of a chunk fits L1)
 ///     for each weight (W, and V of a GLU)
-///       copy_weight       where blocks are converted, gated or partial: once for all register tiles
+///       copy_weight       where blocks are converted, scaled or partial: once for all register tiles
 ///       for each register tile and group
 ///         load_sums       accumulators are in L1 between chunks; the first chunk begins with zeros
 ///         for each step   block_product: for each word of k, multiply
@@ -60,7 +60,7 @@ class BatchRowPass final : public GatheringPass {
   struct Chunk {
     Value* first;   ///< step of the schedule
     Value* length;  ///< in steps of the schedule
-    Value* begin;   ///< what its steps are numbered from, here and below: with gates from 0, used ones only
+    Value* begin;   ///< what its steps are numbered from, here and below: from 0 where there are block scales
     Value* end;
     Value* w;  ///< the weight that is multiplied: one of weights_
     Value* panel;
@@ -91,7 +91,7 @@ class BatchRowPass final : public GatheringPass {
   /// Copies the blocks of w, of the steps of a chunk, that are used, once for all register tiles, which then
   /// need not convert what they broadcast. Returns the number of these blocks.
   [[nodiscard]] Value* copy_weight(Value* w, Value* begin, Value* end) const;
-  void copy_step(Value* w, Value* step, Value* number, Value* gate) const;
+  void copy_step(Value* w, Value* step, Value* number, Value* block_scale) const;
   [[nodiscard]] Value* is_last_column(Value* column) const;
   [[nodiscard]] Value* used_column(Value* step) const;
 
@@ -121,7 +121,7 @@ class BatchRowPass final : public GatheringPass {
   /// The blocks of a chunk as they are multiplied, in the order of the weight, as float32 or pairs; null
   /// where blocks are multiplied in place.
   Value* copied_ = nullptr;
-  Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose gate is not zero
+  Value* used_columns_ = nullptr;  ///< i32, of the chunk's blocks whose scale is not zero
 };
 
 }  // namespace sparsekiln::cpu

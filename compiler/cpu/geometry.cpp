@@ -25,7 +25,7 @@ constexpr std::int32_t kMeanSpan = 16;
 
 /// Problems that a pass which reads the weight in place cannot compute.
 bool must_copy(const Spmm& problem) {
-  return problem.feature_major() || problem.gates || problem.cut_in != 0 || problem.correlation;
+  return problem.feature_major() || problem.block_scales || problem.cut_in != 0 || problem.correlation;
 }
 
 /// Bytes of the packed x of a strip, in L2 with the weight.
@@ -50,8 +50,8 @@ Geometry::Geometry(const Spmm& problem, const Level& level, const Config& config
       derivative(problem.derivative),
       feature_major(problem.feature_major()),
       channels_first(problem.channels_first()),
-      gates(problem.gates),
-      gate_blocks(problem.block_gates.taps()),
+      block_scales(problem.block_scales),
+      blocks_per_scale(problem.block_scale_map.taps()),
       weights(problem.weights()),
       alignment(problem.alignment),
       cuts_in(problem.cut_in % problem.block.in != 0),

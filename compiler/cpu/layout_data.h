@@ -32,7 +32,7 @@ enum class LayoutNumber : std::uint8_t {
   streams_products,  ///< 1: the same for a batch of one
   many_products,     ///< 1: dw is much beside x and dy
   out_blocks,        ///< of a convolution: blocks of y's features
-  gates,             ///< of a gradient of the weight whose gates are shared by taps
+  block_scales,      ///< of a gradient of the weight whose block scales are shared by taps
 };
 inline constexpr std::size_t kLayoutNumbers = 19;
 
@@ -50,8 +50,8 @@ enum ProductTable : std::size_t {
   /// Baked alone: the words of x that are packed, first and end of each stretch, where some are of columns
   /// without a block; else empty.
   kPackedWords,
-  /// Baked alone: the gate of each step, where blocks have different taps; else empty.
-  kStepGates,
+  /// Baked alone: the scale of each step, where blocks have different taps; else empty.
+  kScaleOfStep,
 };
 /// Plain code has no groups.
 enum PlainTable : std::size_t {
@@ -59,14 +59,14 @@ enum PlainTable : std::size_t {
   kTapPlaces = kGroupBegin,
 };
 enum SddmmTable : std::size_t {
-  kRunBegin,      ///< workers + 1 offsets into runs
-  kRuns,          ///< kRunFields each, in the order of block_runs.h's BlockRun
-  kBlockColumns,  ///< the column of x's blocks of each block, by its number
-  kStretches,     ///< adjacent runs of a block row as one: row, first block, end
-  kStretchBegin,  ///< workers + 1 offsets into stretches
-  kBlockPlaces,   ///< of a convolution: the row in an image's panel at which each block's tap begins
-  kBlockGates,    ///< baked alone: the gate of each block of dw, where blocks have different taps; else empty
-  kGateBlocks,    ///< the same: the first block of each gate, and the end
+  kRunBegin,           ///< workers + 1 offsets into runs
+  kRuns,               ///< kRunFields each, in the order of block_runs.h's BlockRun
+  kBlockColumns,       ///< the column of x's blocks of each block, by its number
+  kStretches,          ///< adjacent runs of a block row as one: row, first block, end
+  kStretchBegin,       ///< workers + 1 offsets into stretches
+  kBlockPlaces,        ///< of a convolution: the row in an image's panel at which each block's tap begins
+  kScaleOfBlock,       ///< baked alone: the scale of each block of dw, where their taps differ; else empty
+  kFirstBlockOfScale,  ///< the same: the first block of each block scale, and the end
 };
 
 /// Tables of an entry; those beyond the arrays of an image are baked alone.
@@ -76,12 +76,12 @@ inline constexpr std::size_t kLayoutTables = TableImage::kArrays + 2;
 using TableNames = std::array<std::string_view, kLayoutTables>;
 inline constexpr TableNames kProductTableNames{"worker_begin", "items",        "columns",
                                                "blocks",       "group_begin",  "groups",
-                                               "slots",        "packed_words", "gate_of"};
+                                               "slots",        "packed_words", "block_scale_of"};
 inline constexpr TableNames kPlainTableNames{
-    "worker_begin", "items", "columns", "blocks", "tap_places", "", "", "", "gate_of"};
+    "worker_begin", "items", "columns", "blocks", "tap_places", "", "", "", "block_scale_of"};
 inline constexpr TableNames kSddmmTableNames{
-    "worker_begin",        "runs", "columns", "stretches", "stretch_begin", "places", "gate_of",
-    "first_block_of_gate", ""};
+    "worker_begin",         "runs", "columns", "stretches", "stretch_begin", "places", "block_scale_of",
+    "first_block_of_scale", ""};
 
 /// Everything that the code of one entry takes of its layout.
 struct LayoutData {

@@ -45,15 +45,15 @@ struct Geometry {
   Activation derivative;
   bool feature_major;
   bool channels_first;  ///< as Computation's
-  bool gates;
-  std::int32_t gate_blocks;    ///< blocks of the weight that a gate scales; 0: kStepGates says which
-  std::int32_t weights;        ///< W, or W and V
-  std::int32_t alignment;      ///< bytes, of x and y
-  bool cuts_in;                ///< x has no features for the end of the last block column
-  bool cuts_out;               ///< y has none for the end of the last block row
-  std::int32_t word_elements;  ///< along k
-  std::int32_t word_bytes;     ///< of unpacked x and of the weight, in memory
-  std::int32_t block_words;    ///< of one row of a block
+  bool block_scales;
+  std::int32_t blocks_per_scale;  ///< blocks of the weight that one multiplies; 0: kScaleOfStep says which
+  std::int32_t weights;           ///< W, or W and V
+  std::int32_t alignment;         ///< bytes, of x and y
+  bool cuts_in;                   ///< x has no features for the end of the last block column
+  bool cuts_out;                  ///< y has none for the end of the last block row
+  std::int32_t word_elements;     ///< along k
+  std::int32_t word_bytes;        ///< of unpacked x and of the weight, in memory
+  std::int32_t block_words;       ///< of one row of a block
   std::int32_t block_out;
   std::int32_t tile_n;
   bool small_batch;  ///< fewer batch rows than a vector has lanes
@@ -107,9 +107,9 @@ struct Geometry {
   /// Pairs of bf16 along k.
   [[nodiscard]] bool pairs() const { return word_elements == 2; }
   [[nodiscard]] std::int32_t block_in() const { return block_words * word_elements; }
-  /// All blocks are copied, and converted, before they are multiplied. Small batches convert and gate what
+  /// All blocks are copied, and converted, before they are multiplied. Small batches convert and scale what
   /// they read, and copy blocks that are cut alone.
-  [[nodiscard]] bool copies_weight() const { return !small_batch && (widens() || gates || cuts_in); }
+  [[nodiscard]] bool copies_weight() const { return !small_batch && (widens() || block_scales || cuts_in); }
   /// A copy has words as they are in memory; else each is a float32.
   [[nodiscard]] bool copies_words() const { return small_batch || !widens(); }
   [[nodiscard]] std::int64_t copied_word_bytes() const { return copies_words() ? word_bytes : 4; }

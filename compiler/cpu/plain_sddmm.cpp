@@ -108,11 +108,12 @@ class PlainSddmm {
                                                                     offsetof(LaunchPairs, count))),
                            4, "pairs");
     pairs_ = ir_.CreateZExt(count, ir_.getInt64Ty());
-    if (problem_.gates) gates_ = pointer(offsetof(LaunchOperands, gates), "gates");
+    if (problem_.block_scales)
+      block_scales_ = pointer(offsetof(LaunchOperands, block_scales), "block_scales");
     if (problem_.bias_gradient) dbias_ = pointer(offsetof(LaunchOperands, dbias), "dbias");
-    if (problem_.gate_gradient) {
+    if (problem_.block_scale_gradient) {
       w_ = pointer(offsetof(LaunchOperands, w), "w");
-      dgates_ = pointer(offsetof(LaunchOperands, dgates), "dgates");
+      dblock_scales_ = pointer(offsetof(LaunchOperands, dblock_scales), "dblock_scales");
     }
     if (problem_.epilogue.scale) {
       alpha_ = p_.alpha();
@@ -207,13 +208,14 @@ class PlainSddmm {
   void sum_block(Value* row, Value* block) {
     const auto [out, in] = problem_.block;
     Value* column = v_.entry(columns_, block, "column");
-    Value* of_gate = layout_.has(kBlockGates) ? v_.entry(layout_.table(kBlockGates), block, "gate_number")
-                                              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
-    Value* gate = problem_.gates ? p_.load_sums(gates_, of_gate) : nullptr;
-    // Where a gate is 0 nothing is summed, unless its own gradient asks for the sums.
-    const bool skips = problem_.gates && !problem_.gate_gradient;
+    Value* of_block_scale = layout_.has(kScaleOfBlock)
+                                ? v_.entry(layout_.table(kScaleOfBlock), block, "scale_number")
+                                : v_.quotient(block, std::max(1, problem_.block_scale_map.taps()));
+    Value* block_scale = problem_.block_scales ? p_.load_sums(block_scales_, of_block_scale) : nullptr;
+    // Where a block scale is 0 nothing is summed, unless its own gradient asks for the sums.
+    const bool skips = problem_.block_scales && !problem_.block_scale_gradient;
     Value* batch_rows =
-        skips ? ir_.CreateSelect(p_.is_not_zero(gate), product_rows_, v_.constant(0)) : product_rows_;
+        skips ? ir_.CreateSelect(p_.is_not_zero(block_scale), product_rows_, v_.constant(0)) : product_rows_;
     Value* tap = places_ == nullptr ? nullptr : v_.entry(places_, block, "tap");
     p_.clear(sums_, std::int64_t{out} * in);
     for_each_chunk(batch_rows, [&](Value* pair, Value* begin, Value* count) {
@@ -224,8 +226,8 @@ class PlainSddmm {
     });
     Value* outputs = smaller(v_.constant(out), ir_.CreateSub(of_rows_.features, v_.times(row, out)));
     Value* inputs = smaller(v_.constant(in), ir_.CreateSub(of_cols_.features, v_.times(column, in)));
-    if (problem_.gate_gradient) store_gate(block, outputs, inputs);
-    store_block(block, gate, outputs, inputs);
+    if (problem_.block_scale_gradient) store_block_scale_gradient(block, outputs, inputs);
+    store_block(block, block_scale, outputs, inputs);
   }
 
   /// Adds dyᵀ · x of the chunk to the sums.
@@ -276,38 +278,40 @@ class PlainSddmm {
   [[nodiscard]] Value* added(Value* sum, const std::function<Value*()>& old) {
     return v_.choose("old", p_.is_not_zero(beta_), sum, [&] { return v_.multiply_add(beta_, old(), sum); });
   }
-  /// A sum into dbias or dgates.
+  /// A sum into dbias or dblock_scales.
   void store_sum(Value* sum, Value* base, Value* index) {
     p_.store_sums(scaled(sum, [&] { return p_.load_sums(base, index); }), base, index);
   }
 
-  void store_gate(Value* block, Value* outputs, Value* inputs) {
+  void store_block_scale_gradient(Value* block, Value* outputs, Value* inputs) {
     const auto [out, in] = problem_.block;
     Value* first = v_.times(block, std::int64_t{out} * in);
-    const Values sum = v_.loop(
-        "gate_output", v_.constant(0), outputs, {p_.zeros(1)}, [&](Value* output, const Values& of_rows) {
-          return v_.loop("gate_input", v_.constant(0), inputs, of_rows, [&](Value* input, const Values& now) {
-            Value* at = v_.plus(v_.times(output, problem_.block.in), input);
-            Value* w = p_.load_operand(w_, v_.plus(first, at));
-            return Values{v_.multiply_add(p_.load_sums(sums_, at), w, now[0])};
-          });
-        });
-    store_sum(sum[0], dgates_, block);
+    const Values sum =
+        v_.loop("block_scale_output", v_.constant(0), outputs, {p_.zeros(1)},
+                [&](Value* output, const Values& of_rows) {
+                  return v_.loop("block_scale_input", v_.constant(0), inputs, of_rows,
+                                 [&](Value* input, const Values& now) {
+                                   Value* at = v_.plus(v_.times(output, problem_.block.in), input);
+                                   Value* w = p_.load_operand(w_, v_.plus(first, at));
+                                   return Values{v_.multiply_add(p_.load_sums(sums_, at), w, now[0])};
+                                 });
+                });
+    store_sum(sum[0], dblock_scales_, block);
   }
 
-  void store_block(Value* block, Value* gate, Value* outputs, Value* inputs) {
+  void store_block(Value* block, Value* block_scale, Value* outputs, Value* inputs) {
     const auto [out, in] = problem_.block;
     Value* first = v_.times(block, std::int64_t{out} * in);
-    Value* factor = gate;  // null: none
-    if (alpha_ != nullptr) factor = gate == nullptr ? alpha_ : ir_.CreateFMul(alpha_, gate);
+    Value* factor = block_scale;  // null: none
+    if (alpha_ != nullptr) factor = block_scale == nullptr ? alpha_ : ir_.CreateFMul(alpha_, block_scale);
     v_.loop("stored_output", v_.constant(0), v_.constant(out), [&](Value* output) {
       v_.loop("stored_input", v_.constant(0), v_.constant(problem_.block.in), [&](Value* input) {
         Value* within = v_.plus(v_.times(output, problem_.block.in), input);
         Value* at = v_.plus(first, within);
         Value* sum = p_.load_sums(sums_, within);
         if (factor != nullptr) sum = ir_.CreateFMul(sum, factor);
-        // Where a gate is 0 the product is 0, whatever was summed.
-        if (gate != nullptr) sum = ir_.CreateSelect(p_.is_not_zero(factor), sum, p_.zeros(1));
+        // Where a block scale is 0 the product is 0, whatever was summed.
+        if (block_scale != nullptr) sum = ir_.CreateSelect(p_.is_not_zero(factor), sum, p_.zeros(1));
         if (alpha_ != nullptr) sum = added(sum, [&] { return p_.load_output(dw_, at); });
         Value* exists = ir_.CreateAnd(ir_.CreateICmpSLT(output, outputs), ir_.CreateICmpSLT(input, inputs));
         p_.store_output(ir_.CreateSelect(exists, sum, p_.zeros(1)), dw_, at);
@@ -368,9 +372,9 @@ class PlainSddmm {
   Value* bias_sums_ = nullptr;
   Value* dw_ = nullptr;
   Value* w_ = nullptr;
-  Value* gates_ = nullptr;
+  Value* block_scales_ = nullptr;
   Value* dbias_ = nullptr;
-  Value* dgates_ = nullptr;
+  Value* dblock_scales_ = nullptr;
   Value* alpha_ = nullptr;
   Value* beta_ = nullptr;
   Value* n_ = nullptr;

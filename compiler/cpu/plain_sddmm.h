@@ -17,8 +17,8 @@ namespace sparsekiln::cpu {
 // reads.
 //
 // Every element of dw is one chain of multiply-adds from 0, ascending in pair and batch row, every element
-// of dbias one chain of additions in the same order, and every element of dgates one chain of multiply-adds,
-// row by row over the block. All are independent of how blocks are shared out.
+// of dbias one chain of additions in the same order, and every element of dblock_scales one chain of
+// multiply-adds, row by row over the block. All are independent of how blocks are shared out.
 
 /// Throws `invalid_argument` unless `config` can compute `gradient`: tile_n is at most 64, stages 1.
 void validate_plain(const Sddmm& gradient, const Config& config);

@@ -127,17 +127,18 @@ class PlainSpmm {
     p_.clear(sums_, problem_.weights() * block_sums());
     v_.loop("step", first, v_.plus(first, field(2, "steps")), [&](Value* step) {
       Value* block = v_.entry(blocks_, step, "block");
-      if (!problem_.gates) return add_block(step, block, nullptr);
-      Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
-                                              : v_.quotient(block, std::max(1, problem_.block_gates.taps()));
-      Value* gate = p_.load_sums(pointers_.at("gates"), number);
-      v_.branch("gate", p_.is_not_zero(gate), [&] { add_block(step, block, gate); });
+      if (!problem_.block_scales) return add_block(step, block, nullptr);
+      Value* number = layout_.has(kScaleOfStep)
+                          ? v_.entry(layout_.table(kScaleOfStep), step, "scale_number")
+                          : v_.quotient(block, std::max(1, problem_.block_scale_map.taps()));
+      Value* block_scale = p_.load_sums(pointers_.at("block_scales"), number);
+      v_.branch("block_scale", p_.is_not_zero(block_scale), [&] { add_block(step, block, block_scale); });
     });
     store_row(row);
   }
 
   /// Adds the products of a step's block.
-  void add_block(Value* step, Value* block, Value* gate) {
+  void add_block(Value* step, Value* block, Value* block_scale) {
     Value* column = v_.entry(columns_, step, "column");
     Value* point = nullptr;
     Value* phase = nullptr;
@@ -158,7 +159,8 @@ class PlainSpmm {
     });
     Value* first = v_.times(block, std::int64_t{problem_.block.out} * problem_.block.in);
     for (std::size_t weight = 0; weight < weights_.size(); ++weight)
-      multiply(weights_[weight], first, gate, inputs, static_cast<std::int64_t>(weight) * block_sums());
+      multiply(weights_[weight], first, block_scale, inputs,
+               static_cast<std::int64_t>(weight) * block_sums());
   }
 
   /// `inputs` features of a row of x from `first` on, as they are multiplied, [feature][batch row].
@@ -182,16 +184,16 @@ class PlainSpmm {
   }
 
   /// One element of a weight's block, as it is multiplied.
-  [[nodiscard]] Value* weight_at(Value* w, Value* first, Value* output, Value* k, Value* gate) {
+  [[nodiscard]] Value* weight_at(Value* w, Value* first, Value* output, Value* k, Value* block_scale) {
     const auto [out, in] = problem_.block;
     Value* within =
         problem_.by_columns() ? v_.plus(v_.times(k, out), output) : v_.plus(v_.times(output, in), k);
     Value* value = p_.load_operand(w, v_.plus(first, within));
-    return gate == nullptr ? value : p_.as_operand(ir_.CreateFMul(value, gate));
+    return block_scale == nullptr ? value : p_.as_operand(ir_.CreateFMul(value, block_scale));
   }
 
   /// Adds x_block · Bᵀ to the sums from number `base` on: outputs × vectors of batch rows at a time.
-  void multiply(Value* w, Value* first, Value* gate, Value* inputs, std::int64_t base) {
+  void multiply(Value* w, Value* first, Value* block_scale, Value* inputs, std::int64_t base) {
     const std::int32_t outputs = kMostSums / vectors_;
     const std::int32_t batch_rows = vectors_ * lanes_;
     v_.loop("outputs", v_.constant(0), v_.constant(problem_.block.out / outputs), [&](Value* output_tile) {
@@ -216,7 +218,7 @@ class PlainSpmm {
           Values next;
           for (std::int32_t o = 0; o < outputs; ++o) {
             Value* weight =
-                p_.broadcast(weight_at(w, first, v_.plus(output, v_.constant(o)), k, gate), lanes_);
+                p_.broadcast(weight_at(w, first, v_.plus(output, v_.constant(o)), k, block_scale), lanes_);
             for (std::int32_t vector = 0; vector < vectors_; ++vector)
               next.push_back(v_.multiply_add(x[static_cast<std::size_t>(vector)], weight, now[next.size()]));
           }
@@ -394,9 +396,9 @@ LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule) {
     }
   }
   data.tables[kWorkerBegin].push_back(count(items.size()) / kPlainItemFields);
-  if (problem.block_gates.taps() == 0)
+  if (problem.block_scale_map.taps() == 0)
     for (const std::int32_t block : data.tables[kBlocks])
-      data.tables[kStepGates].push_back(problem.block_gates.of(block));
+      data.tables[kScaleOfStep].push_back(problem.block_scale_map.of(block));
   // An empty layout's tables are not read; a baked one has an address all the same.
   for (std::vector<std::int32_t>* table : {&items, &columns, &data.tables[kBlocks], &data.tables[kTapPlaces]})
     if (table->empty()) table->push_back(0);

@@ -34,8 +34,8 @@ void emit_plain_spmm(VectorIr& ir, const std::string& name, const Spmm& problem,
                      LayoutIr& layout);
 
 /// What the pass takes of its layout: of ProductTable, items of kPlainItemFields each, columns, blocks,
-/// places of taps and gates. Each row of blocks is one item, of the worker that has its first part in the
-/// schedule.
+/// places of taps and block scales. Each row of blocks is one item, of the worker that has its first part in
+/// the schedule.
 [[nodiscard]] LayoutData plain_spmm_data(const Spmm& problem, const Schedule& schedule);
 inline constexpr std::int32_t kPlainItemFields = 3;  ///< block row, first step, steps
 

@@ -125,8 +125,9 @@ void put_tables(LayoutData& data, const Spmm& problem, const Schedule& schedule,
     columns.push_back(geometry.correlation ? place_in_panel(problem, step, geometry) : step.input());
     blocks.push_back(step.block[0]);
   }
-  if (problem.block_gates.taps() == 0)
-    for (const Step& step : steps) data.tables[kStepGates].push_back(problem.block_gates.of(step.block[0]));
+  if (problem.block_scale_map.taps() == 0)
+    for (const Step& step : steps)
+      data.tables[kScaleOfStep].push_back(problem.block_scale_map.of(step.block[0]));
   columns.insert(columns.end(), static_cast<std::size_t>(kColumnsBehind), 0);
   blocks.insert(blocks.end(), static_cast<std::size_t>(kColumnsBehind), 0);
 }

@@ -46,7 +46,8 @@ void RowPass::begin_pass(std::string_view name, std::string_view pack) {
   item_sums_ = stack(g_.sums_bytes, "sums");
   if (grouped()) group_sums_ = stack(g_.group_items * g_.sums_bytes, "group_sums");
   begin();
-  if (g_.gates) gates_ = v_.argument(ir_.getPtrTy(), offsetof(Call, gates), "gates");
+  if (g_.block_scales)
+    block_scales_ = v_.argument(ir_.getPtrTy(), offsetof(Call, block_scales), "block_scales");
   weights_ = locate_weights(v_, g_.weights);
   epilogue_.begin();
   n_ = v_.argument(ir_.getInt64Ty(), offsetof(Call, n), "n");

@@ -66,8 +66,8 @@ class RowPass {
   virtual void store_outputs(const CompleteRow& row) const = 0;
 
   // Blocks that are copied before they are multiplied (row_pass_copy.cpp)
-  /// Copies a block, times `gate`; null: unchanged. See Geometry::copies_words.
-  void copy_block(Value* from, Value* to, Value* gate) const;
+  /// Copies a block, times `block_scale`; null: unchanged. See Geometry::copies_words.
+  void copy_block(Value* from, Value* to, Value* block_scale) const;
   /// Zeroes the weights of a copied block of the last column for features that x does not have: they may hold
   /// anything.
   void zero_missing(Value* block) const;
@@ -75,10 +75,10 @@ class RowPass {
     return g_.copied_word_bytes() * g_.block_out * g_.block_words;
   }
   [[nodiscard]] Value* block_of(Value* step) const;
-  [[nodiscard]] Value* gate_of(Value* step) const;
-  [[nodiscard]] Value* is_used(Value* gate) const;
-  /// Floats of the weight times `gate`, rounded to its type; not widened again.
-  [[nodiscard]] Value* gated(Value* values, Value* gate) const;
+  [[nodiscard]] Value* block_scale_of(Value* step) const;
+  [[nodiscard]] Value* is_used(Value* block_scale) const;
+  /// Floats of the weight times `block_scale`, rounded to its type; not widened again.
+  [[nodiscard]] Value* times_block_scale(Value* values, Value* block_scale) const;
 
   [[nodiscard]] Value* stack(std::int64_t bytes, const char* name) const;
   /// Calls `body(begin, end, length)` for the chunks of `steps` steps from `first`, Geometry::chunk at most.
@@ -136,7 +136,7 @@ class RowPass {
 
   llvm::Function* pack_ = nullptr;  ///< null: a pass of its own, or none
   TileWorkspace workspace_{};       ///< its panel is that of all strips
-  Value* gates_ = nullptr;          ///< of all blocks; null: there are none
+  Value* block_scales_ = nullptr;   ///< of all blocks; null: there are none
   Value* item_sums_ = nullptr;      ///< on the stack, Geometry::sums_bytes, of an item that is in no group
   Value* group_sums_ = nullptr;     ///< on the stack, Geometry::sums_bytes of each item of a group
 };

@@ -1,4 +1,4 @@
-// How passes copy blocks before they multiply them: widened, times their gates, without features that x has
+// How passes copy blocks before they multiply them: widened, times their scales, without features that x has
 // not.
 
 #include <algorithm>
@@ -11,23 +11,24 @@ RowPass::Value* RowPass::block_of(Value* step) const {
   return tables_.blocks == nullptr ? step : v_.entry(tables_.blocks, step, "block");
 }
 
-RowPass::Value* RowPass::gate_of(Value* step) const {
-  Value* number = layout_.has(kStepGates) ? v_.entry(layout_.table(kStepGates), step, "gate_number")
-                                          : v_.quotient(block_of(step), std::max(1, g_.gate_blocks));
-  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
+RowPass::Value* RowPass::block_scale_of(Value* step) const {
+  Value* number = layout_.has(kScaleOfStep) ? v_.entry(layout_.table(kScaleOfStep), step, "scale_number")
+                                            : v_.quotient(block_of(step), std::max(1, g_.blocks_per_scale));
+  return v_.load(ir_.getFloatTy(), v_.at(block_scales_, v_.times(number, 4)), 4, "block_scale");
 }
 
-RowPass::Value* RowPass::is_used(Value* gate) const {
-  return ir_.CreateFCmpUNE(gate, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
+RowPass::Value* RowPass::is_used(Value* block_scale) const {
+  return ir_.CreateFCmpUNE(block_scale, llvm::ConstantFP::get(ir_.getFloatTy(), 0));
 }
 
-RowPass::Value* RowPass::gated(Value* values, Value* gate) const {
+RowPass::Value* RowPass::times_block_scale(Value* values, Value* block_scale) const {
   const auto lanes = llvm::cast<llvm::FixedVectorType>(values->getType())->getNumElements();
-  return v_.rounded_to(g_.dtype, ir_.CreateFMul(values, v_.splat(gate, static_cast<std::int32_t>(lanes))));
+  return v_.rounded_to(g_.dtype,
+                       ir_.CreateFMul(values, v_.splat(block_scale, static_cast<std::int32_t>(lanes))));
 }
 
-void RowPass::copy_block(Value* from, Value* to, Value* gate) const {
-  const bool moved = gate == nullptr && g_.copies_words();  // in units of 32 bits, whatever the type
+void RowPass::copy_block(Value* from, Value* to, Value* block_scale) const {
+  const bool moved = block_scale == nullptr && g_.copies_words();  // in units of 32 bits, whatever the type
   const std::int64_t from_bytes = moved ? 4 : static_cast<std::int64_t>(size_of(g_.dtype));
   const std::int64_t to_bytes = g_.copies_words() ? from_bytes : 4;
   const std::int64_t all = g_.block_bytes() / from_bytes;
@@ -39,8 +40,8 @@ void RowPass::copy_block(Value* from, Value* to, Value* gate) const {
   const auto copied = [&](Value* address) -> Value* {
     if (moved) return v_.load(v_.floats(lanes_), address, 16);
     Value* values = v_.load_floats(g_.dtype, address, lanes_, align(from_bytes));
-    if (gate == nullptr) return values;
-    Value* elements = gated(values, gate);
+    if (block_scale == nullptr) return values;
+    Value* elements = times_block_scale(values, block_scale);
     return g_.copies_words() ? elements : v_.widened(g_.dtype, elements);
   };
   v_.loop("copy", v_.constant(0), v_.constant(all / turn_elements), [&](Value* turn) {

@@ -32,8 +32,8 @@ void emit_passes(EmittedModule& module, const Sddmm& gradient, const Config& con
   std::size_t next = 0;
   if (geometry.packed) emit_panel_pass(module.ir(), entry.passes[next++], geometry, layout);
   SddmmPass(module.ir(), geometry, layout).emit(entry.passes[next++]);
-  if (geometry.sums_gates_of_taps)
-    SddmmPass(module.ir(), geometry, layout).emit_gates_of_taps(entry.passes[next]);
+  if (geometry.sums_block_scales_of_taps)
+    SddmmPass(module.ir(), geometry, layout).emit_block_scales_of_taps(entry.passes[next]);
 }
 
 /// An entry, and the layout's part of its code: null where that is attached.
@@ -51,7 +51,7 @@ Planned planned_entry(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   entry.tile_n = 0;
   if (geometry.packed) entry.passes.push_back("pack" + suffix);
   entry.passes.push_back("weight_gradient" + suffix);
-  if (geometry.sums_gates_of_taps) entry.passes.push_back("gate_gradient" + suffix);
+  if (geometry.sums_block_scales_of_taps) entry.passes.push_back("gate_gradient" + suffix);
   if (attached(plan)) {
     entry.workers = 0;
     entry.arguments = {Argument::tables};

@@ -19,35 +19,36 @@ void SddmmPass::locate_scale() {
 void SddmmPass::locate_ends() {
   auto* pointer = ir_.getPtrTy();
   locate_scale();
-  if (g_.gates) gates_ = v_.argument(pointer, offsetof(Call, gates), "gates");
+  if (g_.block_scales) block_scales_ = v_.argument(pointer, offsetof(Call, block_scales), "block_scales");
   if (g_.bias_gradient) {
     dbias_ = v_.argument(pointer, offsetof(Call, dbias), "dbias");
     bias_sums_ = stack(g_.bias.row_bytes(), "bias_sums");
     own_bias_ = g_.bias_of_columns() ? stack(g_.chunk * g_.bias.row_bytes(), "own_bias") : own_dy_;
     bias_.emplace(v_, g_, layout_, g_.bias);
   }
-  if (!g_.gate_gradient) return;
+  if (!g_.block_scale_gradient) return;
   w_ = v_.argument(pointer, offsetof(Call, w), "w");
-  dgates_ = g_.sums_gates_of_taps ? v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps")
-                                  : v_.argument(pointer, offsetof(Call, dgates), "dgates");
-  gate_sums_ = stack(std::int64_t{4} * g_.lanes * g_.run_blocks, "gate_sums");
+  dblock_scales_ = g_.sums_block_scales_of_taps
+                       ? v_.argument(pointer, offsetof(Call, workspace), "block_scales_of_taps")
+                       : v_.argument(pointer, offsetof(Call, dblock_scales), "dblock_scales");
+  block_scale_sums_ = stack(std::int64_t{4} * g_.lanes * g_.run_blocks, "block_scale_sums");
 }
 
-SddmmPass::Value* SddmmPass::gate_of(const Run& run, std::int32_t block) {
+SddmmPass::Value* SddmmPass::block_scale_of(const Run& run, std::int32_t block) {
   Value* number = block_number(run, block);
-  if (layout_.has(kBlockGates))
-    number = v_.entry(layout_.table(kBlockGates), number, "gate_number");
+  if (layout_.has(kScaleOfBlock))
+    number = v_.entry(layout_.table(kScaleOfBlock), number, "scale_number");
   else
-    number = v_.quotient(number, std::max(1, g_.gate_blocks));
-  return v_.load(ir_.getFloatTy(), v_.at(gates_, v_.times(number, 4)), 4, "gate");
+    number = v_.quotient(number, std::max(1, g_.blocks_per_scale));
+  return v_.load(ir_.getFloatTy(), v_.at(block_scales_, v_.times(number, 4)), 4, "block_scale");
 }
 
 SddmmPass::Value* SddmmPass::needed_batch_rows(const Run& run) {
-  if (!g_.gates || g_.gate_gradient) return n_;
+  if (!g_.block_scales || g_.block_scale_gradient) return n_;
   Value* any = ir_.getFalse();
   for (std::int32_t block = 0; block < run.blocks; ++block)
-    any =
-        ir_.CreateOr(any, ir_.CreateFCmpUNE(gate_of(run, block), llvm::ConstantFP::get(ir_.getFloatTy(), 0)));
+    any = ir_.CreateOr(
+        any, ir_.CreateFCmpUNE(block_scale_of(run, block), llvm::ConstantFP::get(ir_.getFloatTy(), 0)));
   return ir_.CreateSelect(any, n_, v_.constant(0), "needed");
 }
 
@@ -165,13 +166,13 @@ SddmmPass::Value* SddmmPass::cut(const Run& run, const Tile& tile, std::size_t n
 }
 
 /// Each lane of a block's vector sums the products of its tiles with W in their order.
-void SddmmPass::add_to_gates(const Run& run, const Tile& tile, const Values& sums) {
+void SddmmPass::add_to_block_scale_gradients(const Run& run, const Tile& tile, const Values& sums) {
   const auto element = static_cast<std::int64_t>(size_of(g_.dtype));
   const auto align = static_cast<unsigned>(std::min<std::int64_t>(16, element * g_.lanes));
   auto* type = v_.floats(g_.lanes);
   Value* w = v_.settled(v_.at(w_, v_.times(element_of(run, tile), element)));
   for (std::int32_t block = block_of(tile, 0); block <= block_of(tile, tile.vectors - 1); ++block) {
-    Value* address = v_.at(gate_sums_, std::int64_t{4} * g_.lanes * block);
+    Value* address = v_.at(block_scale_sums_, std::int64_t{4} * g_.lanes * block);
     Value* sum = v_.load(type, address, 16);
     for (std::size_t i = 0; i < sums.size(); ++i) {
       const auto output = static_cast<std::int32_t>(i) / tile.vectors;
@@ -185,17 +186,18 @@ void SddmmPass::add_to_gates(const Run& run, const Tile& tile, const Values& sum
   }
 }
 
-void SddmmPass::clear_gate_sums(std::int32_t blocks) {
-  if (!g_.gate_gradient) return;
+void SddmmPass::clear_block_scale_sums(std::int32_t blocks) {
+  if (!g_.block_scale_gradient) return;
   for (std::int32_t block = 0; block < blocks; ++block)
     v_.store(llvm::Constant::getNullValue(v_.floats(g_.lanes)),
-             v_.at(gate_sums_, std::int64_t{4} * g_.lanes * block), 16);
+             v_.at(block_scale_sums_, std::int64_t{4} * g_.lanes * block), 16);
 }
 
 /// The upper half of the lanes is added to the lower one until one is left.
-void SddmmPass::store_gates(const Run& run) {
+void SddmmPass::store_block_scale_gradients(const Run& run) {
   for (std::int32_t block = 0; block < run.blocks; ++block) {
-    Value* sum = v_.load(v_.floats(g_.lanes), v_.at(gate_sums_, std::int64_t{4} * g_.lanes * block), 16);
+    Value* sum =
+        v_.load(v_.floats(g_.lanes), v_.at(block_scale_sums_, std::int64_t{4} * g_.lanes * block), 16);
     for (std::int32_t half = g_.lanes / 2; half > 0; half /= 2) {
       std::vector<int> low;
       std::vector<int> high;
@@ -205,35 +207,36 @@ void SddmmPass::store_gates(const Run& run) {
       }
       sum = ir_.CreateFAdd(ir_.CreateShuffleVector(sum, low), ir_.CreateShuffleVector(sum, high));
     }
-    Value* to = v_.at(dgates_, v_.times(block_number(run, block), 4));
+    Value* to = v_.at(dblock_scales_, v_.times(block_number(run, block), 4));
     sum = ir_.CreateExtractElement(sum, std::uint64_t{0});
-    v_.store(g_.sums_gates_of_taps ? sum : scaled(sum, to), to, 4);
+    v_.store(g_.sums_block_scales_of_taps ? sum : scaled(sum, to), to, 4);
   }
 }
 
-void SddmmPass::emit_gates_of_taps(std::string_view name) {
+void SddmmPass::emit_block_scales_of_taps(std::string_view name) {
   v_.begin_pass(name);
   auto* pointer = ir_.getPtrTy();
   auto* type = ir_.getFloatTy();
   locate_scale();
-  Value* sums = v_.argument(pointer, offsetof(Call, workspace), "gates_of_taps");
-  Value* dgates = v_.argument(pointer, offsetof(Call, dgates), "dgates");
-  Value* first_blocks = layout_.has(kGateBlocks) ? layout_.table(kGateBlocks) : nullptr;
-  const auto first_block = [&](Value* gate, const char* label) {
-    return first_blocks == nullptr ? v_.times(gate, g_.gate_blocks) : v_.entry(first_blocks, gate, label);
+  Value* sums = v_.argument(pointer, offsetof(Call, workspace), "block_scales_of_taps");
+  Value* dblock_scales = v_.argument(pointer, offsetof(Call, dblock_scales), "dblock_scales");
+  Value* first_blocks = layout_.has(kFirstBlockOfScale) ? layout_.table(kFirstBlockOfScale) : nullptr;
+  const auto first_block = [&](Value* block_scale, const char* label) {
+    return first_blocks == nullptr ? v_.times(block_scale, g_.blocks_per_scale)
+                                   : v_.entry(first_blocks, block_scale, label);
   };
-  Value* gates = layout_.number(LayoutNumber::gates);
+  Value* block_scales = layout_.number(LayoutNumber::block_scales);
   Value* workers = layout_.number(LayoutNumber::workers);
-  Value* first = ir_.CreateUDiv(ir_.CreateMul(v_.worker, gates), workers);
-  Value* end = ir_.CreateUDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), gates), workers);
-  v_.loop("gate", first, end, [&](Value* gate) {
-    Value* taps = first_block(gate, "taps");
-    Value* taps_end = first_block(v_.plus(gate, v_.constant(1)), "taps.end");
+  Value* first = ir_.CreateUDiv(ir_.CreateMul(v_.worker, block_scales), workers);
+  Value* end = ir_.CreateUDiv(ir_.CreateMul(v_.plus(v_.worker, v_.constant(1)), block_scales), workers);
+  v_.loop("block_scale", first, end, [&](Value* block_scale) {
+    Value* taps = first_block(block_scale, "taps");
+    Value* taps_end = first_block(v_.plus(block_scale, v_.constant(1)), "taps.end");
     Value* sum = v_.loop("tap", taps, taps_end, {llvm::ConstantFP::get(type, 0)},
                          [&](Value* block, const Values& now) -> Values {
                            return {ir_.CreateFAdd(now[0], v_.load(type, v_.at(sums, v_.times(block, 4)), 4))};
                          })[0];
-    Value* to = v_.at(dgates, v_.times(gate, 4));
+    Value* to = v_.at(dblock_scales, v_.times(block_scale, 4));
     v_.store(scaled(sum, to), to, 4);
   });
   v_.end_pass();
@@ -250,19 +253,19 @@ void SddmmPass::store_tile(const Run& run, const Tile& tile, Values sums) {
   const auto cut_all = [&] {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = cut(run, tile, i, sums[i]);
   };
-  if (g_.gate_gradient) {
+  if (g_.block_scale_gradient) {
     cut_all();
-    add_to_gates(run, tile, sums);
+    add_to_block_scale_gradients(run, tile, sums);
   }
   Values scales;  // of each block
-  for (std::int32_t block = 0; block < run.blocks && g_.gates; ++block) {
-    Value* gate = gate_of(run, block);
-    scales.push_back(v_.splat(g_.scale ? ir_.CreateFMul(alpha_, gate) : gate, g_.lanes));
+  for (std::int32_t block = 0; block < run.blocks && g_.block_scales; ++block) {
+    Value* block_scale = block_scale_of(run, block);
+    scales.push_back(v_.splat(g_.scale ? ir_.CreateFMul(alpha_, block_scale) : block_scale, g_.lanes));
   }
   Value* alpha = g_.scale ? v_.splat(alpha_, g_.lanes) : nullptr;
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (g_.gates) {
-      // A gate of 0 makes zeros of whatever was accumulated.
+    if (g_.block_scales) {
+      // A block scale of 0 makes zeros of whatever was accumulated.
       Value* scale = scales[static_cast<std::size_t>(block_of(tile, vector_of(i)))];
       llvm::Constant* zeros = llvm::Constant::getNullValue(scale->getType());
       sums[i] = ir_.CreateSelect(ir_.CreateFCmpOEQ(scale, zeros), zeros, ir_.CreateFMul(sums[i], scale));
@@ -284,7 +287,7 @@ void SddmmPass::store_tile(const Run& run, const Tile& tile, Values sums) {
                    });
   }
   cut_all();  // after all factors, which may be Inf or NaN
-  const bool short_nans = g_.dtype == DType::bf16 && !g_.gates && !g_.scale;
+  const bool short_nans = g_.dtype == DType::bf16 && !g_.block_scales && !g_.scale;
   Values addresses;
   for (std::size_t i = 0; i < sums.size(); ++i) {
     sums[i] = v_.rounded_to(g_.out_dtype, sums[i], short_nans);

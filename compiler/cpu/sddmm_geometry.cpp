@@ -75,12 +75,12 @@ std::vector<std::int32_t> places_of(const Sddmm& gradient) {
   return places;
 }
 
-void put_gates(LayoutData& data, const Sddmm& gradient) {
-  const BlockGates& gates = gradient.block_gates;
+void put_block_scales(LayoutData& data, const Sddmm& gradient) {
+  const BlockScales& block_scales = gradient.block_scale_map;
   for (std::int32_t block = 0; block < gradient.layout.blocks(); ++block)
-    data.tables[kBlockGates].push_back(gates.of(block));
-  for (std::int32_t gate = 0; gate <= gates.count(); ++gate)
-    data.tables[kGateBlocks].push_back(gates.first(gate));
+    data.tables[kScaleOfBlock].push_back(block_scales.of(block));
+  for (std::int32_t block_scale = 0; block_scale <= block_scales.count(); ++block_scale)
+    data.tables[kFirstBlockOfScale].push_back(block_scales.first(block_scale));
 }
 
 void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedule) {
@@ -91,7 +91,7 @@ void put_tables(LayoutData& data, const Sddmm& gradient, const BlockRuns& schedu
   const std::int32_t taps = gradient.correlation ? gradient.correlation->kernel_taps : 1;
   for (const std::int32_t column : gradient.layout.col()) columns.push_back(column / taps);
   if (gradient.correlation) data.tables[kBlockPlaces] = places_of(gradient);
-  if (gradient.block_gates.taps() == 0) put_gates(data, gradient);
+  if (gradient.block_scale_map.taps() == 0) put_block_scales(data, gradient);
   // What a worker prefetches after the last run of all.
   runs.insert(runs.end(), kRunFields, 0);
   columns.insert(columns.end(), kMostRunBlocks, 0);
@@ -113,11 +113,11 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       derivative(gradient.derivative),
       alignment(gradient.alignment),
       scale(gradient.epilogue.scale),
-      gates(gradient.gates),
+      block_scales(gradient.block_scales),
       bias_gradient(gradient.bias_gradient),
-      gate_gradient(gradient.gate_gradient),
-      gate_blocks(gradient.block_gates.taps()),
-      sums_gates_of_taps(gradient.sums_gates_of_taps()),
+      block_scale_gradient(gradient.block_scale_gradient),
+      blocks_per_scale(gradient.block_scale_map.taps()),
+      sums_block_scales_of_taps(gradient.sums_block_scales_of_taps()),
       x(side_of(SddmmSide::x, gradient.exchanged(), block.in, gradient.cut_cols())),
       dy(side_of(SddmmSide::dy, !gradient.exchanged(), block.out, gradient.cut_rows())),
       bias(gradient.exchanged() ? x : dy),
@@ -134,7 +134,8 @@ SddmmGeometry::SddmmGeometry(const Sddmm& gradient, const Level& level, const Co
       level.streaming_stores && lanes * static_cast<std::int32_t>(size_of(out_dtype)) >= 16;
   streams = can_stream && whole_rows;
   streams_products = can_stream && !packed;
-  const bool bare = !scale && !gates && !gate_gradient && derivative == Activation::none && !x.cut && !dy.cut;
+  const bool bare =
+      !scale && !block_scales && !block_scale_gradient && derivative == Activation::none && !x.cut && !dy.cut;
   exact_products = dtype == DType::bf16 && out_dtype == DType::bf16 && !packed && bare &&
                    order == ActivationOrder::batch_major;
 }
@@ -162,8 +163,8 @@ LayoutData sddmm_data(const Sddmm& gradient, const SddmmGeometry& geometry, cons
   // Each worker looks at all of x and dy, which must be little beside what it stores.
   const bool many = dw_elements > schedule.workers() * (gradient.in_features() + gradient.out_features());
   data[LayoutNumber::many_products] = geometry.exact_products && many ? 1 : 0;
-  data[LayoutNumber::gates] = gradient.block_gates.count();
-  if (geometry.sums_gates_of_taps)
+  data[LayoutNumber::block_scales] = gradient.block_scale_map.count();
+  if (geometry.sums_block_scales_of_taps)
     data[LayoutNumber::tile_bytes] = (std::int64_t{4} * gradient.layout.blocks() + 63) / 64 * 64;
   if (geometry.packed)
     data[LayoutNumber::one_bytes] =

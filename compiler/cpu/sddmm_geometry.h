@@ -59,11 +59,11 @@ struct SddmmGeometry {
   Activation derivative;
   std::int32_t alignment;  ///< of activations, bytes
   bool scale;
-  bool gates;
+  bool block_scales;
   bool bias_gradient;
-  bool gate_gradient;
-  std::int32_t gate_blocks;  ///< blocks of dw that a gate scales; 0: kBlockGates says which
-  bool sums_gates_of_taps;   ///< as Sddmm's: sums of each block are in front of the workspace's panels
+  bool block_scale_gradient;
+  std::int32_t blocks_per_scale;  ///< blocks of dw that a block scale multiplies; 0: kScaleOfBlock says which
+  bool sums_block_scales_of_taps;  ///< as Sddmm's: sums of each block are in front of the workspace's panels
   PanelSide x;
   PanelSide dy;
   PanelSide bias;           ///< dy's, as the gradient of the bias sums it

@@ -63,7 +63,7 @@ void SddmmPass::for_each_stretch(bool exact) {
     if (exact) store_multipliers(run.row, word_tile());
     v_.loop("block", field(1, "first"), field(2, "end"), [&](Value* block) {
       run.first = block;
-      clear_gate_sums(1);
+      clear_block_scale_sums(1);
       v_.loop("dy_panel", zero, v_.constant(g_.dy.panels_of_block()), [&](Value* dy_panel) {
         v_.loop("x_panel", zero, v_.constant(g_.x.panels_of_block()), [&](Value* x_panel) {
           run.dy_panel = dy_panel;
@@ -71,7 +71,7 @@ void SddmmPass::for_each_stretch(bool exact) {
           return exact ? exact_products(run) : outer_product(run, dy);
         });
       });
-      if (g_.gate_gradient) store_gates(run);
+      if (g_.block_scale_gradient) store_block_scale_gradients(run);
     });
   });
 }

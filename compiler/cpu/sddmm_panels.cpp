@@ -33,7 +33,7 @@ PanelSource::PanelSource(VectorIr& v, const SddmmGeometry& geometry, const Layou
   const auto stride = [&](std::size_t offset) {
     return v_.times(v_.argument(i64, offset, "stride"), element);
   };
-  if (g_.sums_gates_of_taps) before_panels_ = layout.number(LayoutNumber::tile_bytes);
+  if (g_.sums_block_scales_of_taps) before_panels_ = layout.number(LayoutNumber::tile_bytes);
   if (side_.cut) features_ = layout.number(side_.features());
   x_row_bytes_ = v_.times(layout.number(g_.x.panels()), g_.x.row_bytes());
   dy_row_bytes_ = v_.times(layout.number(g_.dy.panels()), g_.dy.row_bytes());

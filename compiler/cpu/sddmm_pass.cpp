@@ -99,7 +99,7 @@ void SddmmPass::run_of(std::int32_t blocks, Value* number) {
   run.blocks = blocks;
   run.row = v_.entry(tables_.runs, v_.times(number, kRunFields), "row");
   run.first = v_.entry(tables_.runs, v_.plus(v_.times(number, kRunFields), v_.constant(1)), "first_block");
-  clear_gate_sums(blocks);
+  clear_block_scale_sums(blocks);
   v_.loop("dy_panel", v_.constant(0), v_.constant(g_.dy.panels_of_block()), [&](Value* dy_panel) {
     v_.loop("x_panel", v_.constant(0), v_.constant(g_.x.panels_of_block()), [&](Value* x_panel) {
       run.dy_panel = dy_panel;
@@ -107,7 +107,7 @@ void SddmmPass::run_of(std::int32_t blocks, Value* number) {
       sum_chunks(run, needed_batch_rows(run));
     });
   });
-  if (g_.gate_gradient) store_gates(run);
+  if (g_.block_scale_gradient) store_block_scale_gradients(run);
 }
 
 /// Pair by pair, chunk by chunk. Without pairs or batch rows there is one chunk without any: zeros are

@@ -22,9 +22,9 @@ class SddmmPass {
  public:
   SddmmPass(VectorIr& v, const SddmmGeometry& geometry, LayoutIr& layout);
   void emit(std::string_view name);
-  /// A pass after it, where gates are shared by taps: adds what that one has in the workspace for each block
-  /// of dw, in ascending order of a gate's blocks.
-  void emit_gates_of_taps(std::string_view name);
+  /// A pass after it, where block scales are shared by taps: adds what that one has in the workspace for each
+  /// block of dw, in ascending order of a block scale's blocks.
+  void emit_block_scales_of_taps(std::string_view name);
 
  private:
   using Value = llvm::Value;
@@ -122,7 +122,7 @@ class SddmmPass {
   // sddmm_epilogue.cpp: what is done to the accumulators, and the other gradients.
   void locate_scale();
   void locate_ends();
-  /// Batch rows that the run's sums need: none where all of its gates are 0.
+  /// Batch rows that the run's sums need: none where all of its block scales are 0.
   Value* needed_batch_rows(const Run& run);
   void sum_bias_of_columns();
   void sum_bias(Value* block);
@@ -133,10 +133,10 @@ class SddmmPass {
   [[nodiscard]] std::int64_t vector_offset(const Tile& tile, std::int32_t output, std::int32_t vector) const;
   [[nodiscard]] Value* within(const Run& run, const Tile& tile, std::int32_t output, std::int32_t vector);
   [[nodiscard]] Value* cut(const Run& run, const Tile& tile, std::size_t number, Value* vector);
-  void add_to_gates(const Run& run, const Tile& tile, const Values& sums);
-  void clear_gate_sums(std::int32_t blocks);
-  void store_gates(const Run& run);
-  Value* gate_of(const Run& run, std::int32_t block);
+  void add_to_block_scale_gradients(const Run& run, const Tile& tile, const Values& sums);
+  void clear_block_scale_sums(std::int32_t blocks);
+  void store_block_scale_gradients(const Run& run);
+  Value* block_scale_of(const Run& run, std::int32_t block);
   Value* block_number(const Run& run, std::int32_t block) { return v_.plus(run.first, v_.constant(block)); }
   void prefetch_tile(const Run& run, const Tile& tile);
   void store_tile(const Run& run, const Tile& tile, Values sums);
@@ -171,15 +171,15 @@ class SddmmPass {
   Value* adds_old_ = nullptr;  ///< whether beta is not 0
   Value* sums_ = nullptr;      ///< of a run's panels, [output][run_width]
   Value* w_ = nullptr;
-  Value* gates_ = nullptr;
+  Value* block_scales_ = nullptr;
   Value* dbias_ = nullptr;
-  Value* dgates_ = nullptr;       ///< or the sums of each block, in the workspace
-  Value* bias_sums_ = nullptr;    ///< of a panel of dy
-  Value* own_bias_ = nullptr;     ///< a panel of a chunk of dy; null: it is packed as the bias needs it
-  Value* gate_sums_ = nullptr;    ///< of each block of a run, a vector
-  Value* own_dy_ = nullptr;       ///< panels of a chunk, where nothing is packed
-  Value* own_x_ = nullptr;        ///< panels of a chunk of each block, [block]
-  Value* multipliers_ = nullptr;  ///< a block row's dy, of exact products
+  Value* dblock_scales_ = nullptr;     ///< or the sums of each block, in the workspace
+  Value* bias_sums_ = nullptr;         ///< of a panel of dy
+  Value* own_bias_ = nullptr;          ///< a panel of a chunk of dy; null: it is packed as the bias needs it
+  Value* block_scale_sums_ = nullptr;  ///< of each block of a run, a vector
+  Value* own_dy_ = nullptr;            ///< panels of a chunk, where nothing is packed
+  Value* own_x_ = nullptr;             ///< panels of a chunk of each block, [block]
+  Value* multipliers_ = nullptr;       ///< a block row's dy, of exact products
   std::optional<PanelSource> x_;
   std::optional<PanelSource> dy_;
   std::optional<PanelSource> bias_;

@@ -112,7 +112,7 @@ SmallBatchPass::Values SmallBatchColumnPass::multiply_tile(const Block& block, V
   const auto turn = [&](Value*, const Values& now) {
     const auto after_sums = now.begin() + static_cast<std::ptrdiff_t>(count);
     Values next(now.begin(), after_sums);
-    const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end()), block.gate};
+    const Block at{after_sums[0], after_sums[1], Values(after_sums + 2, now.end()), block.block_scale};
     multiply_turn(at, next);
     next.push_back(v_.at(at.w, kUnroll * column_bytes()));
     next.push_back(v_.beyond(at.ahead, kUnroll * column_bytes()));
@@ -139,10 +139,10 @@ void SmallBatchColumnPass::multiply_turn(const Block& turn, Values& sums) const 
   for (std::int32_t k = 0; k < kUnroll; ++k) {
     Values weight;
     for (std::int32_t vector = 0; vector < vectors(); ++vector)
-      weight.push_back(gated_floats(
+      weight.push_back(scaled_floats(
           v_.load_floats(g_.dtype, v_.at(turn.w, k * column_bytes() + vector * vector_bytes), sum_lanes(),
                          static_cast<unsigned>(std::min<std::int64_t>(16, vector_bytes))),
-          turn.gate));
+          turn.block_scale));
     for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
       Value* word = v_.load(ir_.getFloatTy(), v_.at(turn.xs[static_cast<std::size_t>(batch_row)], 4 * k), 4);
       Value* broadcast = v_.splat(word, sum_lanes());
@@ -166,12 +166,12 @@ void SmallBatchColumnPass::accumulate_group(const BatchTile& batch_tile, Value* 
       v_.branch("other_column", ir_.CreateICmpNE(column, before[0]), [&] { widen(block.xs, rows); });
       block.xs = rows;
     }
-    if (!g_.gates) {
+    if (!g_.block_scales) {
       group_step(step, block);
       return {column};
     }
-    block.gate = gate_of(step);
-    v_.branch("used", is_used(block.gate), [&] { group_step(step, block); });
+    block.block_scale = block_scale_of(step);
+    v_.branch("used", is_used(block.block_scale), [&] { group_step(step, block); });
     return {column};
   });
 }
@@ -190,7 +190,7 @@ void SmallBatchColumnPass::group_step(Value* step, const Block& block) const {
     for (std::size_t i = 0; i < count; ++i) values.push_back(v_.load(v_.floats(sum_lanes()), address(i), 16));
     values.resize(count * static_cast<std::size_t>(chains()),
                   llvm::Constant::getNullValue(v_.floats(sum_lanes())));
-    values = multiply_tile({w, ahead, block.xs, block.gate}, std::move(values));
+    values = multiply_tile({w, ahead, block.xs, block.block_scale}, std::move(values));
     for (std::size_t i = 0; i < count; ++i) {
       Values parts;
       for (std::size_t at = i; at < values.size(); at += count) parts.push_back(values[at]);

@@ -25,7 +25,7 @@ void SmallBatchPass::accumulate(const ItemSteps& item) const {
 void SmallBatchPass::accumulate_weight(const ItemSteps& item, const Operands& operands, Value* sums) const {
   Value* last = v_.plus(item.first, item.count);
   const Values zeros(static_cast<std::size_t>(kChains), llvm::Constant::getNullValue(v_.floats(sum_lanes())));
-  if (tiles() == 1 && !g_.gates) {
+  if (tiles() == 1 && !g_.block_scales) {
     store_sums(v_.loop("step", item.first, last, zeros,
                        [&](Value* step, const Values& now) {
                          return multiply_tile(prepared(operands, step, nullptr), now);
@@ -37,9 +37,9 @@ void SmallBatchPass::accumulate_weight(const ItemSteps& item, const Operands& op
   v_.loop("clear", v_.constant(0), v_.constant(tiles()),
           [&](Value* tile) { store_sums(zeros, v_.at(vectors_, v_.times(tile, tile_sums_bytes()))); });
   v_.loop("step", item.first, last, [&](Value* step) {
-    if (!g_.gates) return multiply_block(prepared(operands, step, nullptr));
-    Value* gate = gate_of(step);
-    v_.branch("used", is_used(gate), [&] { multiply_block(prepared(operands, step, gate)); });
+    if (!g_.block_scales) return multiply_block(prepared(operands, step, nullptr));
+    Value* block_scale = block_scale_of(step);
+    v_.branch("used", is_used(block_scale), [&] { multiply_block(prepared(operands, step, block_scale)); });
   });
   reduce(sums);
 }
@@ -47,30 +47,33 @@ void SmallBatchPass::accumulate_weight(const ItemSteps& item, const Operands& op
 void SmallBatchPass::multiply_block(const Block& block) const {
   (void)v_.loop("tile", v_.constant(0), v_.constant(tiles()), {block.w, block.ahead, vectors_},
                 [&](Value*, const Values& at) -> Values {
-                  store_sums(multiply_tile({at[0], at[1], block.xs, block.gate}, load_sums(at[2])), at[2]);
+                  store_sums(multiply_tile({at[0], at[1], block.xs, block.block_scale}, load_sums(at[2])),
+                             at[2]);
                   return {v_.at(at[0], tile_weight_bytes()), v_.beyond(at[1], tile_weight_bytes()),
                           v_.at(at[2], tile_sums_bytes())};
                 });
 }
 
 /// The block of a step, copied if it lies where x has no features.
-SmallBatchPass::Block SmallBatchPass::prepared(const Operands& operands, Value* step, Value* gate) const {
+SmallBatchPass::Block SmallBatchPass::prepared(const Operands& operands, Value* step,
+                                               Value* block_scale) const {
   Block block = locate(operands, step);
-  block.gate = gate;
+  block.block_scale = block_scale;
   if (copied_ == nullptr) return block;
   Value* cut =
       ir_.CreateICmpEQ(v_.entry(tables_.columns, step, "column"), layout_.number(LayoutNumber::last_column));
   v_.branch("cut", cut, [&] {
-    copy_block(block.w, copied_, gate);
+    copy_block(block.w, copied_, block_scale);
     zero_missing(copied_);
   });
   block.w = v_.settled(ir_.CreateSelect(cut, copied_, block.w));
-  if (gate != nullptr) block.gate = ir_.CreateSelect(cut, llvm::ConstantFP::get(ir_.getFloatTy(), 1), gate);
+  if (block_scale != nullptr)
+    block.block_scale = ir_.CreateSelect(cut, llvm::ConstantFP::get(ir_.getFloatTy(), 1), block_scale);
   return block;
 }
 
-SmallBatchPass::Value* SmallBatchPass::gated_floats(Value* values, Value* gate) const {
-  return gate == nullptr ? values : v_.widened(g_.dtype, gated(values, gate));
+SmallBatchPass::Value* SmallBatchPass::scaled_floats(Value* values, Value* block_scale) const {
+  return block_scale == nullptr ? values : v_.widened(g_.dtype, times_block_scale(values, block_scale));
 }
 
 /// Missing batch rows read the last one; what they give is never stored.

@@ -25,9 +25,9 @@ class SmallBatchPass : public RowPass {
   };
   struct Block {
     Value* w;
-    Value* ahead;           ///< what is to be prefetched while `w` is read: maybe no memory of the weight
-    Values xs;              ///< of its columns, by batch row
-    Value* gate = nullptr;  ///< null: there are none
+    Value* ahead;  ///< what is to be prefetched while `w` is read: maybe no memory of the weight
+    Values xs;     ///< of its columns, by batch row
+    Value* block_scale = nullptr;  ///< null: there are none
   };
 
   /// Register tiles of a block.
@@ -48,8 +48,8 @@ class SmallBatchPass : public RowPass {
   /// Bytes of a word of x as register tiles read it.
   [[nodiscard]] std::int64_t x_word_bytes() const { return g_.packs_x ? 4 : g_.word_bytes; }
   [[nodiscard]] DType x_type() const { return g_.packs_x ? DType::f32 : g_.dtype; }
-  /// Floats of the weight, times their gate where there is one.
-  [[nodiscard]] Value* gated_floats(Value* values, Value* gate) const;
+  /// Floats of the weight, times their scale where there is one.
+  [[nodiscard]] Value* scaled_floats(Value* values, Value* block_scale) const;
   [[nodiscard]] std::int64_t sum_bytes() const { return std::int64_t{4} * sum_lanes(); }
 
   Value* vectors_ = nullptr;  ///< [tile][kChains] sums
@@ -59,7 +59,7 @@ class SmallBatchPass : public RowPass {
   /// Writes the sums of an item's steps of one weight to `sums`.
   void accumulate_weight(const ItemSteps& item, const Operands& operands, Value* sums) const;
   void multiply_block(const Block& block) const;
-  [[nodiscard]] Block prepared(const Operands& operands, Value* step, Value* gate) const;
+  [[nodiscard]] Block prepared(const Operands& operands, Value* step, Value* block_scale) const;
   void store_features(const CompleteRow& row) const;
   [[nodiscard]] Values load_sums(Value* from) const;
   void store_sums(const Values& sums, Value* to) const;

@@ -24,7 +24,7 @@ class SmallBatchRowPass final : public SmallBatchPass {
   [[nodiscard]] Values multiply_tile(const Block& block, Values sums) const override;
   void reduce(Value* sums) const override;
   [[nodiscard]] Value* load_words(DType type, Value* address, unsigned align) const;
-  [[nodiscard]] Value* gated_words(Value* words, Value* gate) const;
+  [[nodiscard]] Value* scaled_words(Value* words, Value* block_scale) const;
   [[nodiscard]] Value* multiply_words(Value* w, Value* x, Value* sum) const;
   /// An element of each pair, as float.
   [[nodiscard]] Value* half(Value* words, bool upper) const;
@@ -56,7 +56,7 @@ SmallBatchPass::Values SmallBatchRowPass::multiply_tile(const Block& block, Valu
     for (std::int32_t output = 0; output < outputs(); ++output) {
       Value* words = load_words(g_.dtype, v_.at(block.w, output * row_bytes() + k * w_bytes),
                                 static_cast<unsigned>(std::min<std::int64_t>(16, w_bytes)));
-      Value* weight = gated_words(words, block.gate);
+      Value* weight = scaled_words(words, block.block_scale);
       for (std::int32_t batch_row = 0; batch_row < g_.tile_n; ++batch_row) {
         Value*& sum = sums[static_cast<std::size_t>(output * g_.tile_n + batch_row)];
         sum = multiply_words(weight, xv[static_cast<std::size_t>(batch_row)], sum);
@@ -79,11 +79,11 @@ SmallBatchPass::Value* SmallBatchRowPass::half(Value* words, bool upper) const {
   return ir_.CreateBitCast(bits, v_.floats(sum_lanes()));
 }
 
-SmallBatchPass::Value* SmallBatchRowPass::gated_words(Value* words, Value* gate) const {
-  if (!g_.pairs()) return gated_floats(words, gate);
-  if (gate == nullptr) return words;
+SmallBatchPass::Value* SmallBatchRowPass::scaled_words(Value* words, Value* block_scale) const {
+  if (!g_.pairs()) return scaled_floats(words, block_scale);
+  if (block_scale == nullptr) return words;
   const auto rounded = [&](bool upper) {
-    return ir_.CreateZExt(gated(half(words, upper), gate), v_.ints(sum_lanes()));
+    return ir_.CreateZExt(times_block_scale(half(words, upper), block_scale), v_.ints(sum_lanes()));
   };
   return ir_.CreateOr(rounded(false), ir_.CreateShl(rounded(true), v_.splat(ir_.getInt32(16), sum_lanes())));
 }

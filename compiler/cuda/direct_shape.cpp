@@ -20,14 +20,14 @@ constexpr std::int32_t kMostThreadRegisters = 232;
 /// A thread's registers besides sums and chunks.
 constexpr std::int32_t kOtherRegisters = 32;
 // And those of what not all problems have, as NVRTC 13 spills without them.
-constexpr std::int32_t kBlockRegisters = 6;     ///< lanes load different blocks
-constexpr std::int32_t kRoundingRegisters = 8;  ///< words are rounded
-constexpr std::int32_t kSliceRegisters = 4;     ///< a warp has some of a block's outputs
-constexpr std::int32_t kGateRegisters = 32;     ///< words are scaled
-constexpr std::int32_t kCutRegisters = 8;       ///< the last block column is cut
-constexpr std::int32_t kColumnRegisters = 40;   ///< W is read by columns
-constexpr std::int32_t kPairRegisters = 8;      ///< two weights
-constexpr std::int32_t kCellRegisters = 48;     ///< sums become cells of an LSTM
+constexpr std::int32_t kBlockRegisters = 6;        ///< lanes load different blocks
+constexpr std::int32_t kRoundingRegisters = 8;     ///< words are rounded
+constexpr std::int32_t kSliceRegisters = 4;        ///< a warp has some of a block's outputs
+constexpr std::int32_t kBlockScaleRegisters = 32;  ///< words are scaled
+constexpr std::int32_t kCutRegisters = 8;          ///< the last block column is cut
+constexpr std::int32_t kColumnRegisters = 40;      ///< W is read by columns
+constexpr std::int32_t kPairRegisters = 8;         ///< two weights
+constexpr std::int32_t kCellRegisters = 48;        ///< sums become cells of an LSTM
 constexpr std::int32_t kFloat8Registers = 104;  ///< products are added apart, on sm_90 of operands of 16 bits
 
 /// CTAs of a multiprocessor. Where the layout decides how many it is given, as many as have sixteen warps.
@@ -58,7 +58,7 @@ std::int32_t least_registers(const Spmm& problem, const Config& config) {
 std::int32_t registers_of(const Spmm& problem, const Config& config) {
   return least_registers(problem, config) +
          (warp_outputs(problem, config) < problem.block.out ? kSliceRegisters : 0) +
-         (problem.gates ? kGateRegisters : 0) + (problem.cut_in != 0 ? kCutRegisters : 0) +
+         (problem.block_scales ? kBlockScaleRegisters : 0) + (problem.cut_in != 0 ? kCutRegisters : 0) +
          (problem.by_columns() ? kColumnRegisters : 0) + (problem.epilogue.glu ? kPairRegisters : 0) +
          (problem.epilogue.lstm ? kCellRegisters : 0) + (is_float8(problem.dtype) ? kFloat8Registers : 0);
 }

@@ -51,7 +51,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk += if_it(words, 13.5 * (weight_a ? units_w : units_x) + 5.8 * (weight_a ? units_x : units_w));
   costs.chunk += if_it(columns && !words, 4.6 * units_w) + if_it(columns && blocks > 1, 11 * blocks);
   // Sums of 8-bit floats are added by CUDA cores.
-  costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles) + gate_costs(problem) * units_w;
+  costs.chunk += if_it(is_float8(problem.dtype), 2 * 4.0 * tiles) + block_scale_costs(problem) * units_w;
   costs.chunk += if_it(derives, activation_costs(problem) * units_x);
   costs.item = warps * (85 + if_it(blocks > 1 && !columns, 24) + (weight_a ? 3.3 : 2.2) * shape.sums) +
                2.7 * gathered * met / std::min(shape.run, 4);

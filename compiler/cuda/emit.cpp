@@ -278,8 +278,8 @@ void validate(const Spmm& problem, const Target& target, const Config& config) {
                                                : ""));
   if (config.merge > 1 && problem.strict_absent)
     refuse("merge fills absent blocks with zeros, which strict_absent excludes; merge=1 would work");
-  if (config.merge > 1 && problem.gates)
-    refuse("merge multiplies block rows together, which have gates of their own; merge=1 would work");
+  if (config.merge > 1 && problem.block_scales)
+    refuse("merge multiplies block rows together, which have block scales of their own; merge=1 would work");
   const Instance instance = instance_of(problem, target, config);
   validate_table(problem, target, config, instance.chunk);
 }
@@ -378,7 +378,7 @@ class KernelWriter {
     if (problem_.epilogue.edge_bias) figures.features = problem_.out_features();
     if (has_panels(range.config)) figures.columns = problem_.in_blocks();
     tables_.write(index(), make_tables(problem_, schedule, instance.chunk), range.config.table, figures,
-                  gates());
+                  block_scales());
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
@@ -393,7 +393,7 @@ class KernelWriter {
       source_.entries.push_back(std::move(entry));
       return;
     }
-    tables_.write(index(), {}, range.config.table, {}, gates());
+    tables_.write(index(), {}, range.config.table, {}, block_scales());
     write(range.config, instance, std::move(entry), steps_worth_a_cut(range.config) != kNeverCut);
   }
 
@@ -402,7 +402,9 @@ class KernelWriter {
  private:
   [[nodiscard]] std::size_t index() const { return source_.entries.size(); }
   /// Null: there are none.
-  [[nodiscard]] const BlockGates* gates() const { return problem_.gates ? &problem_.block_gates : nullptr; }
+  [[nodiscard]] const BlockScales* block_scales() const {
+    return problem_.block_scales ? &problem_.block_scale_map : nullptr;
+  }
 
   /// `splits`: some items are shared.
   void write(const Config& config, const Instance& instance, Entry entry, bool splits) {

@@ -27,8 +27,8 @@ void validate(const Spmm& problem, const Target& target) {
                                                 problem.in_features()));
   require_halo(problem.weights() == 1,
                fmt::format("variant halo multiplies with one weight, not {}", problem.weights()));
-  require_halo(!problem.gates && problem.derivative == Activation::none,
-               "variant halo has neither gates nor a derivative");
+  require_halo(!problem.block_scales && problem.derivative == Activation::none,
+               "variant halo has neither block scales nor a derivative");
 }
 
 std::vector<TensorMap> tensor_maps(const Spmm& problem, const HaloShape& shape) {

@@ -34,13 +34,13 @@ double activation_costs(const Computation& problem) {
   return 1.6 * (16.0 / problem.alignment - 1) + 16 / element * row_of(problem.derivative).derivative_cost;
 }
 
-double gate_costs(const Computation& problem) {
-  return if_it(problem.gates, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
+double block_scale_costs(const Computation& problem) {
+  return if_it(problem.block_scales, 6 * 16 / static_cast<double>(size_of(problem.dtype)));
 }
 
 bool has_registers(const Computation& problem, bool cut, const CtaCosts& costs, std::int32_t most) {
   constexpr std::int32_t kMostBesideAddresses = 130;
-  const bool queued = !problem.feature_major() && problem.alignment == 16 && !problem.gates && !cut &&
+  const bool queued = !problem.feature_major() && problem.alignment == 16 && !problem.block_scales && !cut &&
                       problem.derivative == Activation::none;
   return costs.registers <= (queued ? most : kMostBesideAddresses);
 }

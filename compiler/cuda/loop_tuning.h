@@ -101,8 +101,8 @@ inline constexpr double kEntries = 8;                ///< of LoopCosts::entries
 /// Instructions of a copy of x by one pass of a warp, besides the copy itself: narrower ones, and the
 /// derivative at z.
 [[nodiscard]] double activation_costs(const Computation& problem);
-/// Instructions of a copy of W by one pass of a warp, besides the copy itself: a block's gate.
-[[nodiscard]] double gate_costs(const Computation& problem);
+/// Instructions of a copy of W by one pass of a warp, besides the copy itself: a block's scale.
+[[nodiscard]] double block_scale_costs(const Computation& problem);
 
 /// Whether a thread's registers, by the family's estimate, are so few that NVRTC 13 spills none: at most
 /// `most`, and fewer where copies are more than queued, since their addresses take registers, too. `cut`: the

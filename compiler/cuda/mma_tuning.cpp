@@ -52,7 +52,8 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
       warps *
       (33 + if_it(ring, 30) + if_it(shape.chunk.blocks > 1, 7) + if_it(by_columns, 7) + loads +
        2.0 * rounded + added +
-       ((config.merge > 1 ? 17.0 : 1.2) + through_registers + gate_costs(problem) + round_pass) * passes_w);
+       ((config.merge > 1 ? 17.0 : 1.2) + through_registers + block_scale_costs(problem) + round_pass) *
+           passes_w);
   costs.load = warps * passes_x *
                ((problem.has_whole_tiles(config.tile_n) ? 2.5 : 5.0) + through_registers +
                 activation_costs(problem) + round_pass);

@@ -63,7 +63,7 @@ struct Parameter {
 
 std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices) {
   std::vector<Parameter> parameters;
-  if (slices > 1 || gradient.sums_gates_of_taps() || gradient.image_alignment != 0)
+  if (slices > 1 || gradient.sums_block_scales_of_taps() || gradient.image_alignment != 0)
     parameters.push_back({Argument::workspace, "void*", "workspace"});
   if (gradient.derivative != Activation::none)
     parameters.push_back({Argument::z_stride, "long long", "z_stride", false});
@@ -76,7 +76,7 @@ std::vector<Parameter> parameters_of(const Sddmm& gradient, std::int32_t slices)
       throw Error(ErrorKind::internal, fmt::format("operand {} of a gradient of the weight", row.name));
     parameters.push_back({*row.argument, row.computed(gradient) ? "float*" : "const float*", row.name});
   }
-  if (gradient.gate_gradient) parameters.push_back({Argument::w, "const Element*", "w"});
+  if (gradient.block_scale_gradient) parameters.push_back({Argument::w, "const Element*", "w"});
   if (gradient.convolution.dynamic)
     parameters.push_back({Argument::images, "const sparsekiln::ImageExtents", "images"});
   return parameters;
@@ -105,12 +105,12 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   members.flag("async_copy", target.compute_capability() >= 80);
   members.flag("feature_major", gradient.feature_major());
   members.flag("scales", gradient.epilogue.scale);
-  members.flag("has_gates", gradient.gates);
+  members.flag("has_block_scales", gradient.block_scales);
   members.flag("has_derivative", gradient.derivative != Activation::none);
   members.flag("overlaps", instance.attributes.overlaps_previous, "the launch may begin early");
   members.flag("has_bias_gradient", gradient.bias_gradient);
-  members.flag("has_gate_gradient", gradient.gate_gradient);
-  members.flag("sums_gates_of_taps", gradient.sums_gates_of_taps());
+  members.flag("has_block_scale_gradient", gradient.block_scale_gradient);
+  members.flag("sums_block_scales_of_taps", gradient.sums_block_scales_of_taps());
   members.flag("exchanged", gradient.exchanged(), "what taps displace is dy");
   members.append(
       image_declarations(gradient.convolution, gradient.correlation.get(), gradient.gathers(), false));
@@ -118,11 +118,15 @@ Declarations declarations_of(const Sddmm& gradient, const Target& target, const 
   return members;
 }
 
-/// The template of a kernel after that of a gradient, which adds what several CTAs have summed; empty: there
-/// is none.
-std::string_view sums_after_of(const Sddmm& gradient, const Config& config, std::int32_t slices) {
-  if (gradient.sums_gates_of_taps()) return "sum_gates_of_taps";
-  return slices > 1 && adds_slices_after(config) ? "sum_slices" : "";
+/// A kernel after that of a gradient, which adds what several CTAs have summed.
+struct SumsAfter {
+  std::string_view function;  ///< its template; empty: there is none
+  std::string_view symbol;    ///< what entries call it: names in Binaries stay what they were
+};
+SumsAfter sums_after_of(const Sddmm& gradient, const Config& config, std::int32_t slices) {
+  if (gradient.sums_block_scales_of_taps()) return {"sum_block_scales_of_taps", "sum_gates_of_taps"};
+  if (slices > 1 && adds_slices_after(config)) return {"sum_slices", "sum_slices"};
+  return {};
 }
 
 /// One kernel: the struct Config<index> and the functions that are launched.
@@ -217,19 +221,20 @@ struct LayoutFigures {
   std::int32_t slices = 1;  ///< CTAs that share a run
   std::int32_t workers = 0;
   Workspace workspace = {};
-  std::int64_t bytes_before_gates = 0;
+  std::int64_t bytes_before_block_scales = 0;
 };
 LayoutFigures figures_of(const Sddmm& gradient, const Target& target, const Config& config,
                          const BlockRuns& schedule, std::int64_t counter_bytes) {
   const std::int64_t runs = schedule.items();
   const std::int32_t slices = batch_slices(gradient, target, config, runs);
   const std::int64_t sums = sums_bytes(gradient, config, runs, slices);
-  const std::int64_t gates = gradient.sums_gates_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
+  const std::int64_t block_scales =
+      gradient.sums_block_scales_of_taps() ? std::int64_t{4} * gradient.layout.blocks() : 0;
   const bool transposes = gradient.image_alignment != 0;
   return {slices, schedule.workers() * slices,
-          transposes ? Workspace{counter_bytes, (sums + gates + 15) / 16 * 16,
+          transposes ? Workspace{counter_bytes, (sums + block_scales + 15) / 16 * 16,
                                  TransposedImages(gradient).row_bytes()}
-                     : Workspace{counter_bytes, sums + gates},
+                     : Workspace{counter_bytes, sums + block_scales},
           counter_bytes + sums};
 }
 
@@ -248,8 +253,9 @@ Entry entry_of(const Sddmm& gradient, const RangedConfig& range, const Instance&
   const bool transposes = gradient.image_alignment != 0;
   if (transposes)
     entry.passes.insert(entry.passes.begin(), fmt::format("sparsekiln_images_to_rows_{}", index));
-  const std::string_view sums_after = sums_after_of(gradient, range.config, slices);
-  if (!sums_after.empty()) entry.passes.push_back(fmt::format("sparsekiln_{}_{}", sums_after, index));
+  const SumsAfter sums_after = sums_after_of(gradient, range.config, slices);
+  if (!sums_after.function.empty())
+    entry.passes.push_back(fmt::format("sparsekiln_{}_{}", sums_after.symbol, index));
   entry.workers = 0;
   entry.tile_n = 0;
   entry.threads = instance.threads;
@@ -276,7 +282,7 @@ class KernelWriter {
     Entry entry = entry_of(gradient_, range, instance, index(), figures.slices);
     entry.workers = figures.workers;
     entry.workspace = figures.workspace;
-    write_tables(source_, places_, gradient_, schedule, config, gates());
+    write_tables(source_, places_, gradient_, schedule, config, block_scales());
     write(config, instance, std::move(entry), figures);
   }
 
@@ -292,7 +298,7 @@ class KernelWriter {
       source_.entries.push_back(std::move(entry));
       return;
     }
-    write_attached_table(source_, range.config, gates());
+    write_attached_table(source_, range.config, block_scales());
     write(range.config, instance, std::move(entry), figures);
   }
 
@@ -300,11 +306,11 @@ class KernelWriter {
 
  private:
   [[nodiscard]] std::size_t index() const { return source_.entries.size(); }
-  /// The members of a table that say which gate a block has, the same for all entries.
-  std::string_view gates() {
-    if (gradient_.gates && gates_.empty())
-      gates_ = write_gates(source_, places_, index(), gradient_.block_gates);
-    return gates_;
+  /// The members of a table that say which scale a block has, the same for all entries.
+  std::string_view block_scales() {
+    if (gradient_.block_scales && block_scales_.empty())
+      block_scales_ = write_block_scales(source_, places_, index(), gradient_.block_scale_map);
+    return block_scales_;
   }
 
   void write(const Config& config, const Instance& instance, Entry entry, const LayoutFigures& figures) {
@@ -313,9 +319,9 @@ class KernelWriter {
     members.flag("attached", takes_tables, "what follows from a layout is in the tables");
     if (!takes_tables) {
       members.number("counter_bytes", figures.workspace.counter_bytes, "in front of the workspace");
-      if (gradient_.sums_gates_of_taps()) {
-        members.number("gates", gradient_.block_gates.count());
-        members.number("bytes_before_gates", figures.bytes_before_gates, "in the workspace");
+      if (gradient_.sums_block_scales_of_taps()) {
+        members.number("block_scales", gradient_.block_scale_map.count());
+        members.number("bytes_before_block_scales", figures.bytes_before_block_scales, "in the workspace");
       }
     }
     if (gradient_.image_alignment != 0)
@@ -331,7 +337,7 @@ class KernelWriter {
                   .overlaps = instance.attributes.overlaps_previous,
                   .slices = figures.slices,
                   .takes_tables = takes_tables,
-                  .sums_after = sums_after_of(gradient_, config, figures.slices),
+                  .sums_after = sums_after_of(gradient_, config, figures.slices).function,
                   .members = members.text()});
     source_.entries.push_back(std::move(entry));
   }
@@ -340,7 +346,7 @@ class KernelWriter {
   const Target& target_;
   Source& source_;
   TablePlaces places_;
-  std::string gates_;
+  std::string block_scales_;
 };
 
 /// Writes everything that depends on the problem: what follows the templates.

@@ -56,8 +56,9 @@ void validate(const Sddmm& gradient, const Target& target) {
   require_halo(gradient.cut_in == 0 && gradient.cut_out == 0,
                fmt::format("variant halo reads whole blocks of features, not {} and {} of them",
                            gradient.in_features(), gradient.out_features()));
-  require_halo(!gradient.gates && !gradient.gate_gradient && gradient.derivative == Activation::none,
-               "variant halo has neither gates nor a derivative");
+  require_halo(
+      !gradient.block_scales && !gradient.block_scale_gradient && gradient.derivative == Activation::none,
+      "variant halo has neither block scales nor a derivative");
 }
 
 /// What taps displace, in boxes with a border, and the other operand.

@@ -109,7 +109,7 @@ std::vector<std::int32_t> numbers_of_runs(const BlockRuns& schedule) {
 }
 
 void write_run_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
-                      TableForm form, std::string_view gates) {
+                      TableForm form, std::string_view block_scales) {
   const std::size_t index = source.entries.size();
   const std::vector<std::int32_t> runs = numbers_of_runs(schedule);
   const auto col = gradient.layout.col();
@@ -138,22 +138,23 @@ void write_run_tables(Source& source, TablePlaces& places, const Sddmm& gradient
       "{}"
       "}};\n",
       index, element("worker_begin", "index"), element("runs", "4 * index"), element("runs", "4 * index + 1"),
-      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"), gates);
+      element("runs", "4 * index + 2"), element("runs", "4 * index + 3"), element("columns", "block"),
+      block_scales);
 }
 
 }  // namespace
 
 void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
-                  const Config& config, std::string_view gates) {
+                  const Config& config, std::string_view block_scales) {
   if (groups_blocks(config))
     write_group_tables(source, places, schedule, config);
   else
-    write_run_tables(source, places, gradient, schedule, config.table, gates);
+    write_run_tables(source, places, gradient, schedule, config.table, block_scales);
 }
 
-void write_attached_table(Source& source, const Config& config, std::string_view gates) {
+void write_attached_table(Source& source, const Config& config, std::string_view block_scales) {
   source.text += fmt::format("\nstruct Table{} : sparsekiln::{} {{\n{}}};\n", source.entries.size(),
-                             groups_blocks(config) ? "AttachedGroups" : "AttachedRuns", gates);
+                             groups_blocks(config) ? "AttachedGroups" : "AttachedRuns", block_scales);
 }
 
 TableImage image_of(const Sddmm& gradient, const BlockRuns& schedule, const Config& config,

@@ -16,12 +16,12 @@
 
 namespace sparsekiln::cuda {
 
-/// Writes the arrays of the next entry of a source, and `struct Table<index>`, which reads them. `gates`: its
-/// members that write_gates returned.
+/// Writes the arrays of the next entry of a source, and `struct Table<index>`, which reads them.
+/// `block_scales`: its members that write_block_scales returned.
 void write_tables(Source& source, TablePlaces& places, const Sddmm& gradient, const BlockRuns& schedule,
-                  const Config& config, std::string_view gates);
+                  const Config& config, std::string_view block_scales);
 /// Writes a `struct Table<index>` that comes with the launch.
-void write_attached_table(Source& source, const Config& config, std::string_view gates);
+void write_attached_table(Source& source, const Config& config, std::string_view block_scales);
 /// What it comes with: `slices` CTAs share a run.
 [[nodiscard]] TableImage image_of(const Sddmm& gradient, const BlockRuns& schedule, const Config& config,
                                   std::int32_t slices);

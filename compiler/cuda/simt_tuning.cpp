@@ -32,7 +32,7 @@ LoopCosts loop_costs(const Spmm& problem, const Target& target, const Config& co
   costs.chunk_shared_bytes = std::int64_t{4} * shape.chunk * (config.tile_n + problem.block.out) +
                              std::int64_t{512} * config.warps * quads * (shape.thread_n + config.tile_out);
   costs.begin = warps * 101;
-  costs.chunk = warps * (23.2 + if_it(tiles > 1, 21.6) + (5 + gate_costs(problem)) * passes_w +
+  costs.chunk = warps * (23.2 + if_it(tiles > 1, 21.6) + (5 + block_scale_costs(problem)) * passes_w +
                          quads * (4.0 * sums + reads_x * shape.thread_n + reads_w * config.tile_out + 0.2));
   costs.load = warps * passes_x * (2.7 + if_it(!whole, 2.7) + activation_costs(problem));
   costs.entries =

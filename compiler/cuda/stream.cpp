@@ -22,8 +22,8 @@ void validate(const Spmm& problem, const Target& target) {
   if (problem.derivative != Activation::none)
     refuse(fmt::format("variant stream multiplies dy as it is, not by a derivative; variant {} would work",
                        name(fallback_variant(problem, target))));
-  if (problem.gates)
-    refuse(fmt::format("variant stream has no gates; variant {} would work",
+  if (problem.block_scales)
+    refuse(fmt::format("variant stream has no block scales; variant {} would work",
                        name(fallback_variant(problem, target))));
 }
 

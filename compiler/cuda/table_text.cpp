@@ -111,30 +111,31 @@ std::string element_text(std::string_view name, std::size_t index, TablePlace pl
   return place == TablePlace::data ? fmt::format("sparsekiln::ptx::read_only({})", element) : element;
 }
 
-std::string write_gates(Source& source, TablePlaces& places, std::size_t index, const BlockGates& gates) {
-  const auto functions = [](std::string_view gate, std::string_view first_block) {
+std::string write_block_scales(Source& source, TablePlaces& places, std::size_t index,
+                               const BlockScales& scales) {
+  const auto functions = [](std::string_view scale, std::string_view first_block) {
     return fmt::format(
-        "  __device__ static int gate(int block) {{ return {}; }}\n"
-        "  __device__ static int first_block(int gate) {{ return {}; }}\n",
-        gate, first_block);
+        "  __device__ static int block_scale(int block) {{ return {}; }}\n"
+        "  __device__ static int first_block(int scale) {{ return {}; }}\n",
+        scale, first_block);
   };
-  if (!gates.shared()) return functions("block", "gate");
-  if (gates.taps() != 0)
-    return functions(fmt::format("block / {}", gates.taps()), fmt::format("gate * {}", gates.taps()));
+  if (!scales.shared()) return functions("block", "scale");
+  if (scales.taps() != 0)
+    return functions(fmt::format("block / {}", scales.taps()), fmt::format("scale * {}", scales.taps()));
   std::vector<std::int32_t> first_block;
-  std::vector<std::int32_t> gate_of;
-  for (std::int32_t gate = 0; gate <= gates.count(); ++gate) {
-    first_block.push_back(gates.first(gate));
-    if (gate < gates.count()) gate_of.resize(static_cast<std::size_t>(gates.first(gate + 1)), gate);
+  std::vector<std::int32_t> scale_of;
+  for (std::int32_t scale = 0; scale <= scales.count(); ++scale) {
+    first_block.push_back(scales.first(scale));
+    if (scale < scales.count()) scale_of.resize(static_cast<std::size_t>(scales.first(scale + 1)), scale);
   }
-  const auto bytes = static_cast<std::int64_t>(4 * (first_block.size() + gate_of.size()));
+  const auto bytes = static_cast<std::int64_t>(4 * (first_block.size() + scale_of.size()));
   const TablePlace place = places.next(TableForm::global, bytes);
   ArrayWriter arrays(source, index, place);
-  source.text += "\n// The gate of each block of W, and the first block of each gate.\n";
-  arrays.write("gate_of", gate_of);
+  source.text += "\n// The number of the scale of each block of W, and the first block of each scale.\n";
+  arrays.write("scale_of", scale_of);
   arrays.write("first_block", first_block);
-  return functions(element_text("gate_of", index, place, "block"),
-                   element_text("first_block", index, place, "gate"));
+  return functions(element_text("scale_of", index, place, "block"),
+                   element_text("first_block", index, place, "scale"));
 }
 
 void TableWriter::write_arrays(const Written& table) {
@@ -170,29 +171,30 @@ const TableWriter::Written& TableWriter::written(std::size_t index, const Tables
   return written_.back();
 }
 
-void TableWriter::write_attached(std::size_t index, const BlockGates* gates) {
-  if (gates == nullptr || !gates->shared()) {
+void TableWriter::write_attached(std::size_t index, const BlockScales* scales) {
+  if (scales == nullptr || !scales->shared()) {
     text() += fmt::format("\nusing Table{} = sparsekiln::AttachedTables;\n", index);
     return;
   }
-  if (gates->taps() == 0)
+  if (scales->taps() == 0)
     throw Error(ErrorKind::internal, "a mask for each block of a layout that is attached");
   text() += fmt::format("\nstruct Table{} : sparsekiln::AttachedTables {{\n", index) +
-            write_gates(source_, places_, index, *gates) + "};\n";
+            write_block_scales(source_, places_, index, *scales) + "};\n";
 }
 
 void TableWriter::write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
-                        const BlockGates* gates) {
-  if (form == TableForm::attached) return write_attached(index, gates);
+                        const BlockScales* scales) {
+  if (form == TableForm::attached) return write_attached(index, scales);
   const Written& arrays = written(index, tables, form);
   const auto reader = [&](std::string_view type, std::string_view function, std::string_view array) {
     text() += fmt::format("  __device__ static {} {}(int index) {{ return {{{}}}; }}\n", type, function,
                           element_text(array, arrays.index, arrays.place, "index"));
   };
-  if (gates != nullptr && gates_.empty()) gates_ = write_gates(source_, places_, index, *gates);
+  if (scales != nullptr && block_scales_.empty())
+    block_scales_ = write_block_scales(source_, places_, index, *scales);
   text() += fmt::format("struct Table{} {{\n  enum : int {{ steps_in = sparsekiln::{} }};\n", index,
                         step_place(form)) +
-            gates_;
+            block_scales_;
   reader("sparsekiln::WorkerBegin", "worker", "worker_begin");
   reader("uint2", "step", "steps");
   if (!tables.more_blocks.empty()) reader("int", "more_block", "more_blocks");

@@ -9,7 +9,7 @@
 #include <sparsekiln/binary.h>
 #include <sparsekiln/config.h>
 
-#include "compiler/block_gates.h"
+#include "compiler/block_scales.h"
 #include "compiler/cuda/tables.h"
 #include "compiler/source.h"
 
@@ -69,10 +69,10 @@ class ArrayWriter {
 [[nodiscard]] std::string element_text(std::string_view name, std::size_t index, TablePlace place,
                                        std::string_view at);
 
-/// Writes which gate a block of W has, and returns what reads it in a `Table`: `gate(block)`, and
-/// `first_block(gate)`, of the gate after the last one the end. `index` as of ArrayWriter.
-[[nodiscard]] std::string write_gates(Source& source, TablePlaces& places, std::size_t index,
-                                      const BlockGates& gates);
+/// Writes which scale a block of W has, and returns what reads it in a `Table`: `block_scale(block)`, and
+/// `first_block(scale)`, of the scale after the last one the end. `index` as of ArrayWriter.
+[[nodiscard]] std::string write_block_scales(Source& source, TablePlaces& places, std::size_t index,
+                                             const BlockScales& scales);
 
 /// Writes the tables of a module, each once, and the `Table` types through which the templates read them.
 class TableWriter {
@@ -80,9 +80,9 @@ class TableWriter {
   explicit TableWriter(Source& source) : source_(source) {}
 
   /// Adds what entry `index` needs besides what was written before, and `struct Table<index>`.
-  /// With gates, all entries have the same.
+  /// With block scales, all entries have the same.
   void write(std::size_t index, const Tables& tables, TableForm form, const TableFigures& figures,
-             const BlockGates* gates = nullptr);
+             const BlockScales* scales = nullptr);
   [[nodiscard]] std::int64_t constant_bytes() const { return places_.constant_bytes(); }
 
  private:
@@ -96,13 +96,13 @@ class TableWriter {
   const Written& written(std::size_t index, const Tables& tables, TableForm form);
   void write_arrays(const Written& table);
   /// One that comes with the launch.
-  void write_attached(std::size_t index, const BlockGates* gates);
+  void write_attached(std::size_t index, const BlockScales* scales);
   [[nodiscard]] std::string& text() { return source_.text; }
 
   Source& source_;
   TablePlaces places_;
   std::vector<Written> written_;
-  std::string gates_;  ///< what reads them
+  std::string block_scales_;  ///< what reads them
 };
 
 }  // namespace sparsekiln::cuda

@@ -40,8 +40,9 @@ void require_wgmma_operands(const Computation& problem, const Target& target) {
   require_wgmma(
       problem.alignment == 16,
       fmt::format("variant wgmma reads activations that are aligned to 16 bytes, not {}", problem.alignment));
-  require_wgmma(!problem.gates && !problem.gate_gradient && problem.derivative == Activation::none,
-                "variant wgmma has neither gates nor a derivative");
+  require_wgmma(
+      !problem.block_scales && !problem.block_scale_gradient && problem.derivative == Activation::none,
+      "variant wgmma has neither block scales nor a derivative");
   require_wgmma(!problem.convolution.present(), "variant wgmma computes linear layers, no convolutions");
 }
 

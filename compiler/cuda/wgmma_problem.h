@@ -15,7 +15,7 @@ void require_wgmma(bool works, std::string_view why);
 [[nodiscard]] std::int32_t wgmma_operands_of(DType type);
 
 /// Throws `invalid_argument` where operands are not as the copy engine and wgmma read them, whatever blocks
-/// they have: on other targets, and with gates, derivatives and images.
+/// they have: on other targets, and with block scales, derivatives and images.
 void require_wgmma_operands(const Computation& problem, const Target& target);
 
 /// Throws `invalid_argument` where no family of variant wgmma computes a problem: on other targets, and where

@@ -44,9 +44,9 @@ enum class Argument : std::uint8_t {
   residual_stride,  ///< int64
   z,                ///< pointer
   z_stride,         ///< int64
-  gates,            ///< pointer
+  block_scales,     ///< pointer
   dbias,            ///< pointer
-  dgates,           ///< pointer
+  dblock_scales,    ///< pointer
   alpha,            ///< float
   beta,             ///< float
   pairs,            ///< grad_weight: the addresses of kMostPairs pairs (x, dy, z) and their count, by value

@@ -60,8 +60,9 @@ typedef struct sk_element_type {
   size_t size;
   const char* name;       /* "f32": as options spell it */
   const char* array_name; /* "float32": as NumPy and PyTorch spell it */
-  const char* sum_name;   /* the name of the type of sums, gates, dbias and dgates: "f32" or "f64"; of i8 what
-                             its   int32 sums are converted to */
+  /* The name of the type of sums, block scales, dbias and dblock_scales: "f32" or "f64"; of i8 what its int32
+   * sums are converted to. */
+  const char* sum_name;
   const char* sum_array_name; /* "float32" or "float64" */
   uint8_t dlpack_code;        /* DLDataTypeCode of dlpack.h */
   uint8_t dlpack_bits;
@@ -136,7 +137,8 @@ sk_status sk_layout_mixing(const sk_layout* const* layers, size_t count, sk_mixi
 
 /* ---- what is computed, as text (Computation of problem.h) ---- */
 
-/* A field by its name, and its text: {"gate_gradient", "yes"}. This struct never grows. */
+/* A field by its name or its `argument` in sk_field_view, and its text: {"block_scale_gradient", "yes"}. This
+ * struct never grows. */
 typedef struct sk_field {
   const char* name;
   const char* text;
@@ -168,7 +170,8 @@ sk_status sk_edge_situations(const char* convolution, int32_t* count, int64_t* p
 typedef int (*sk_tuning_watch)(void* context, size_t settled, size_t candidates, double best_us,
                                double seconds);
 
-/* Members as in struct Options; text is read by the parse function of the type. */
+/* Members as in struct Options; text is read by the parse function of the type. `gates` is block_scales
+ * there, and `gate_gradient` is block_scale_gradient. */
 typedef struct sk_options {
   size_t size;
   int32_t block_out, block_in;
@@ -214,6 +217,8 @@ void sk_kernel_free(sk_kernel* kernel);
 
 /* The names of all operands that there are, "x" being number 0; null for a number past the last. */
 const char* sk_operand_name(size_t number);
+/* Another name that functions take for it: "gates" of "block_scales". Null where there is none. */
+const char* sk_operand_alias(size_t number);
 
 /* An operand of a kernel. Text is valid as long as the library. */
 typedef struct sk_operand_view {
@@ -238,8 +243,8 @@ sk_status sk_kernel_describe_operand(const sk_kernel* kernel, size_t index, sk_o
 sk_status sk_kernel_output_shape(const sk_kernel* kernel, const char* operand, const DLTensor* first,
                                  int64_t* shape, int32_t* dimensions);
 
-/* An operand by its name, which is listed once. A null tensor is as one that is not listed. This struct never
- * grows. */
+/* An operand by its name or its alias, which is listed once. A null tensor is as one that is not listed. This
+ * struct never grows. */
 typedef struct sk_operand {
   const char* name;
   const DLTensor* tensor;
@@ -294,7 +299,7 @@ typedef struct sk_kernel_view {
 } sk_kernel_view;
 /* Text is valid until the next call of this function for this handle. */
 sk_status sk_kernel_describe(sk_kernel* kernel, sk_kernel_view* view);
-/* What the kernel computes, by the name of a field. The text is valid as long as the handle. */
+/* What the kernel computes, by the name or argument of a field. The text is valid as long as the handle. */
 sk_status sk_kernel_field(const sk_kernel* kernel, const char* name, const char** text);
 
 #ifdef __cplusplus

@@ -80,12 +80,12 @@ struct Operands {
   /// Epilogue::edge_bias: [situations, out_features], dense, of sum_type(dtype)
   TensorView edge_gain;
   TensorView edge_bias;
-  TensorView row_scale;    ///< Epilogue::row_scale: [block rows of the layout], float32
-  TensorView v_row_scale;  ///< Epilogue::row_scale and glu: like row_scale
-  TensorView z;            ///< Problem::derivative: like dy
-  TensorView gates;        ///< [blocks of the layout], of sum_type(dtype)
-  TensorView dbias;        ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
-  TensorView dgates;       ///< Problem::gate_gradient: as gates
+  TensorView row_scale;      ///< Epilogue::row_scale: [block rows of the layout], float32
+  TensorView v_row_scale;    ///< Epilogue::row_scale and glu: like row_scale
+  TensorView z;              ///< Problem::derivative: like dy
+  TensorView block_scales;   ///< [blocks of the layout], of sum_type(dtype)
+  TensorView dbias;          ///< Problem::bias_gradient: [out_features], of sum_type(dtype)
+  TensorView dblock_scales;  ///< Problem::block_scale_gradient: like block_scales
   /// For grad_weight, instead of x, dy and z: up to kMostPairs pairs, each with batch n, summed in this
   /// order.
   std::span<const ActivationPair> pairs = {};

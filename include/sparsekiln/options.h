@@ -90,9 +90,9 @@ struct Options {
   bool strict_absent = false;
   Epilogue epilogue;
   Activation derivative = Activation::none;
-  bool gates = false;
+  bool block_scales = false;
   bool bias_gradient = false;
-  bool gate_gradient = false;
+  bool block_scale_gradient = false;
   std::int64_t in_features = 0;   ///< of x, cut the last column, or where transposed the last row; 0: whole
   std::int64_t out_features = 0;  ///< of y, cut the last row, or where transposed the last column; 0: whole
   std::int32_t alignment = 16;

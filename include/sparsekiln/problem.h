@@ -18,8 +18,9 @@ enum class DType : std::uint8_t { f32, f16, bf16, f64, e4m3, e5m2, i8, i32 };
 inline constexpr DType kLastDType = DType::i32;
 [[nodiscard]] std::string_view name(DType type);
 [[nodiscard]] std::size_t size_of(DType type);  ///< bytes of one element
-/// The type in which elements are multiplied and summed: f64 for f64, f32 for all others. Gates, dbias and
-/// dgates are of this type. Products of i8 are summed in int32, and their sums converted to this type.
+/// The type in which elements are multiplied and summed: f64 for f64, f32 for all others. Block scales, dbias
+/// and dblock_scales are of this type. Products of i8 are summed in int32, and their sums converted to this
+/// type.
 [[nodiscard]] DType sum_type(DType type);
 /// The type of what is computed from operands of a type, where none is asked for: bf16 for e4m3 and e5m2,
 /// i32 for i8, and the type itself for others.
@@ -204,17 +205,17 @@ struct Computation {
   /// Every block of W, of a convolution with all its taps, is scaled by a number of its own, in sum_type(),
   /// and rounded to W's type; where that is 0 the block is skipped, whatever it holds. For grad_weight dw is
   /// multiplied by it.
-  bool gates = false;
+  bool block_scales = false;
   bool bias_gradient = false;  ///< grad_weight also sums dy (after `derivative`) over the batch
-  /// grad_weight also sums dw, before gates, times W over what each gate scales. With grad_weight,
-  /// Epilogue::scale scales all that is computed: dbias and dgates too are alpha times their sums, plus beta
-  /// times what they were.
-  bool gate_gradient = false;
+  /// grad_weight also sums dw, before block scales, times W over what each block scale multiplies. With
+  /// grad_weight, Epilogue::scale scales all that is computed: dbias and dblock_scales too are alpha times
+  /// their sums, plus beta times what they were.
+  bool block_scale_gradient = false;
   /// Bytes that addresses and strides of activations are multiples of: 16, 8, 4 or 2. Less than 16 is slower.
   std::int32_t alignment = 16;
   /// A CUDA launch may begin before the one before it in its stream has ended, and reads the weight before
-  /// that has: the caller promises that nothing writes the weight, bias and gates meanwhile. sm_90 and later,
-  /// not of channels-first images; otherwise launches follow one another, and `compile` clears it.
+  /// that has: the caller promises that nothing writes the weight, bias and block scales meanwhile. sm_90 and
+  /// later, not of channels-first images; otherwise launches follow one another, and `compile` clears it.
   bool overlap_launches = false;
   /// The geometry of a convolution; by default there is none. A batch is so many images, with as many rows of
   /// x and y as they have positions.
@@ -245,7 +246,7 @@ struct Computation {
   [[nodiscard]] std::int64_t weight_blocks(std::int64_t blocks) const {
     return convolution.present() ? convolution.present_taps(blocks) : blocks * gates_of_cell();
   }
-  /// The type of sums of products, and of gates, dbias and dgates.
+  /// The type of sums of products, and of block scales, dbias and dblock_scales.
   [[nodiscard]] DType sum_type() const { return sparsekiln::sum_type(dtype); }
   /// Whether products are of float32 and must be formed in float32 arithmetic: not by tensor cores.
   [[nodiscard]] bool ieee() const { return dtype == DType::f32 && math == Math::ieee; }

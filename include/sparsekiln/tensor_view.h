@@ -16,7 +16,8 @@ inline constexpr std::int32_t kMaxRank = 5;
 /// A tensor that someone else owns: address, type, device, shape and strides (in elements). Checked at every
 /// launch at no cost; nothing is copied. Activations have rank 2, or 3 for a batch of matrices, and those of
 /// a convolution 2, 3 where channels come first, or 2 more than it has dimensions; weights 3, and 4 with taps
-/// (any, where packed); a bias and gates 1, the gains and biases of edges 2. Dimensions from `rank` on are 0.
+/// (any, where packed); a bias and block scales 1, the gains and biases of edges 2. Dimensions from `rank` on
+/// are 0.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;

@@ -62,12 +62,13 @@ std::vector<Operand> operands_of(const sk_kernel* kernel) {
   return operands;
 }
 
-/// Whether some kernel has an operand of that name.
-bool is_operand(std::string_view name) {
+/// The name of an operand that some kernel has, by this or its other name; empty: there is none.
+std::string_view operand_called(std::string_view name) {
   for (std::size_t i = 0;; ++i) {
     const char* const known = sk_operand_name(i);
-    if (known == nullptr) return false;
-    if (known == name) return true;
+    if (known == nullptr) return {};
+    const char* const alias = sk_operand_alias(i);
+    if (known == name || (alias != nullptr && alias == name)) return known;
   }
 }
 
@@ -174,8 +175,10 @@ class Call {
       stream_given_ = !value.is_none();
       if (stream_given_)
         launch_.stream = reinterpret_cast<void*>(argument<std::uintptr_t>("unsigned", name, value));
-    } else if (!is_operand(name)) {
+    } else if (const std::string_view operand = operand_called(name); operand.empty()) {
       raise(PyExc_TypeError, "there is no operand '" + std::string(name) + "'");
+    } else if (operand != name) {
+      give(operand, value);
     } else if (!value.is_none()) {
       raise(PyExc_TypeError, "this kernel (" + std::string(operation_) + ") does not take operand " +
                                  std::string(name) + "; it was compiled without");

@@ -67,14 +67,14 @@ class Kernel:
     [n, features, (depth,) (height,) width], and weights [blocks, taps, block_out, block_in]. Where a convolution takes images of
     several sizes (input=up-to:64x48), x and dx must have axes of their own for their extents, and grad_input needs dx.
 
-    Outputs that are not given are made in the first operand's framework. These are given by name: bias[out], v (of glu), v_bias,
-    residual, z, edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), row_scale and with glu
-    v_row_scale[block rows] (of row_scale, float32), gates[blocks of the layout], the
-    outputs dbias[out] and dgates, as gates (float32, for float64 operands float64), alpha and beta (of scale), workspace, stream,
-    a number, by default the framework's current one, and on the cpu threads: at most so many, 0 for sparsekiln.threads(). A
-    workspace is a dense array of any type, on the same device, of at least workspace_bytes(n) bytes, of which the first
-    workspace_counter_bytes() are zeroed before its first use; n is the number of batch rows, of all matrices if they can be read
-    as one that the kernel takes.
+    Outputs that are not given are made in the first operand's framework. These are given by name: bias[out], v (of glu),
+    v_bias, residual, z, edge_gain and edge_bias[situations, out] (of edge_bias, of the sums' type), row_scale and with glu
+    v_row_scale[block rows] (of row_scale, float32), block_scales[blocks of the layout], the outputs dbias[out] and
+    dblock_scales, as block_scales (float32, for float64 operands float64; gates and dgates are other names of both), alpha and
+    beta (of scale), workspace, stream, a number, by default the framework's current one, and on the cpu threads: at most so
+    many, 0 for sparsekiln.threads(). A workspace is a dense array of any type, on the same device, of at least
+    workspace_bytes(n) bytes, of which the first workspace_counter_bytes() are zeroed before its first use; n is the number of
+    batch rows, of all matrices if they can be read as one that the kernel takes.
 
     With the epilogue lstm, w and dw are four weights, [4, blocks, block_out, block_in] or [4 blocks, block_out, block_in], in the
     order i, f, g, o, and dy and dx of gradients are [n, 4 features]. forward takes projection[n, 4 out] and c_before[n, out], and

@@ -8,7 +8,7 @@ from sparsekiln import _core
 
 #: From NumPy's and PyTorch's names of element types to the core's: "float32" to "f32".
 NAMES: dict[str, str] = {array_name: name for name, array_name, *_ in _core.element_types}
-#: From NumPy's and PyTorch's name to that of the type in which elements are summed, also of gates, dbias and dgates.
+#: From NumPy's and PyTorch's name to that of the type in which elements are summed, also of block scales, dbias and dblock_scales.
 SUMS: dict[str, str] = {array_name: sums for _, array_name, sums, *_ in _core.element_types}
 #: Bytes of an element.
 BYTES: dict[str, int] = {array_name: bits // 8 for _, array_name, _, bits, *_ in _core.element_types}

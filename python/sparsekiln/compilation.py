@@ -46,9 +46,9 @@ def compile(
     order: str = "batch-major",
     strict_absent: bool = False,
     derivative: str = "none",
-    gates: bool = False,
+    block_scales: bool = False,
     bias_gradient: bool = False,
-    gate_gradient: bool = False,
+    block_scale_gradient: bool = False,
     in_features: int = 0,
     out_features: int = 0,
     alignment: int = 16,
@@ -84,8 +84,8 @@ def compile(
     math: "ieee", or "tf32" for float32 on tensor cores.
     order: "batch-major" x[n, in], or "feature-major" x[in, n]; of a convolution channels-last, or channels-first.
     derivative: of gradients: dy is multiplied by the derivative of this activation at z.
-    gates: every block of W, of a convolution with all its taps, is scaled by a number of its own.
-    bias_gradient, gate_gradient: grad_weight sums these too.
+    block_scales: every block of W, of a convolution with all its taps, is scaled by a number of its own. Also called gates.
+    bias_gradient, block_scale_gradient: grad_weight sums these too. The latter is also called gate_gradient.
     in_features, out_features: where the last blocks are cut; 0: whole ones.
     tuning: "recorded", or "now": a problem without a record of this device is tuned first, for `tuning_seconds` at most.
         Ctrl-C ends that; what was measured is kept, and the next run goes on from there.
@@ -97,7 +97,7 @@ def compile(
         attached takes; on the cpu baked at once, for everything.
     alignment: bytes that rows of activations are multiples of: 16, or 8, 4, 2 where features do not allow it.
     overlap_launches: on CUDA devices from sm_90 on, a launch may begin before the one before it in its stream has ended:
-        you promise that neither that one nor a copy writes the weight, bias or gates.
+        you promise that neither that one nor a copy writes the weight, bias or block scales.
     convolution: the geometry of a convolution over images, such as "kernel=3x3 stride=2 padding=1 input=32x32";
         the batch is a number of images. "input=up-to:64x48" takes images of any extents up to these. "transposed" and
         "output-padding=1" make it a transposed one, "taps=110100" is a mask of taps, of all blocks or of each.
@@ -140,10 +140,20 @@ def _target(given: Any) -> str:
     return str(given) if torch is not None and isinstance(given, torch.device) else text("target", given)
 
 
+#: Other names of flags that compile() takes.
+_ALIASES = {"gates": "block_scales", "gate_gradient": "block_scale_gradient"}
+
+
 def _texts(arguments: dict[str, Any]) -> dict[str, str]:
     """The arguments of compile() that decide the computation, as text, by the names of its fields."""
     known = _core.computation_fields()
     others = arguments["fields"]
+    for alias, argument in _ALIASES.items():
+        if alias not in others:
+            continue
+        if arguments[argument] is not False:
+            raise TypeError(f"compile() is given {argument} and {alias}, which are one argument; {argument} alone would work")
+        arguments[argument] = flag(alias, others.pop(alias))
     unknown = sorted(set(others) - {field["argument"] for field in known})
     if unknown:
         raise TypeError(f"compile() takes no argument {unknown[0]}; those that decide what is computed are "

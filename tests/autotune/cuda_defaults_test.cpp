@@ -75,7 +75,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "small batches of pairs, cells, gates, partial edge blocks and 8-bit types go through registers, too") {
+    "small batches of pairs, cells, block scales, partial edge blocks and 8-bit types go through registers, "
+    "too") {
   const auto variant = [](const auto& change) {
     Problem problem = half_problem({32, 32}, 0.5);
     change(problem);
@@ -83,7 +84,7 @@ TEST_CASE(
   };
   CHECK(variant([](Problem& one) { one.epilogue = {.activation = Activation::silu, .glu = true}; }) ==
         Variant::direct);
-  CHECK(variant([](Problem& one) { one.gates = true; }) == Variant::direct);
+  CHECK(variant([](Problem& one) { one.block_scales = true; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.epilogue = {.lstm = true}; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 8; }) == Variant::direct);
   CHECK(variant([](Problem& one) { one.cut_in_features = one.in_features() - 3; }) == Variant::mma);
@@ -288,7 +289,7 @@ void for_each_problem(Use use) {
                   is_linear && !forward && form % 3 == 1 ? Activation::relu : Activation::none;
               problem.bias_gradient = operation == Operation::grad_weight && form % 3 == 2;
               const bool is_cut = is_linear && form >= 3;
-              problem.gates = is_cut;
+              problem.block_scales = is_cut;
               problem.cut_in_features = is_cut ? 6 * in - 3 : 0;
               problem.alignment = is_cut ? static_cast<std::int32_t>(size_of(types.dtype)) : 16;
               validate(problem);

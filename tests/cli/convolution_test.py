@@ -89,13 +89,13 @@ class CudaTest(ConvolutionTest):
                 answer = self.answer("verify", "L.npy", *_REQUEST, *request)
                 self.assertEqual((answer["found"], len(answer["seeds"])), (0, 2))
 
-    def test_gates_and_their_gradient_are_right_and_verified(self):
-        gates = ("--batch", "up-to:3", "--n", 2, "--target", "emulated:sm_80", "--gate")
+    def test_block_scales_and_their_gradient_are_right_and_verified(self):
+        scaled = ("--batch", "up-to:3", "--n", 2, "--target", "emulated:sm_80", "--block-scales")
         masked = ("--block", 16, "--conv", "kernel=3 padding=1 input=9 taps=" + "110100111" * 2, "--dtype", "f32")
         for request in (_REQUEST, masked):
             for operation in _OPERATIONS:
                 with self.subTest(request=request, operation=operation):
-                    asked = (*request, *gates, "--op", operation, *(["--gate-gradient"] if operation == "grad_weight" else []))
+                    asked = (*request, *scaled, "--op", operation, *(["--block-scale-gradient"] if operation == "grad_weight" else []))
                     answer = self.answer("run", "L.npy", *asked, "--check")
                     self.assertEqual((answer["exact"]["ok"], answer["random"]["ok"]), (True, True))
                     self.assertEqual(self.answer("verify", "L.npy", *asked, "--seeds", 2)["found"], 0)
@@ -217,7 +217,7 @@ class AttachedTest(ConvolutionTest):
     @unittest.skipUnless("cpu" in compilable_targets(), "no cpu target")
     def test_layouts_share_one_compile_on_the_cpu(self):
         for operation in _OPERATIONS:
-            for more in ((), ("--gate",), ("--activation-order", "feature-major")):
+            for more in ((), ("--block-scales",), ("--activation-order", "feature-major")):
                 with self.subTest(operation=operation, more=more):
                     self.check_shared("cpu", "--op", operation, "--dtype", "bf16", *more)
             self.check_shared("cpu", "--op", operation, "--dtype", "f64")
@@ -225,7 +225,7 @@ class AttachedTest(ConvolutionTest):
 
     @unittest.skipUnless("sm_90" in compilable_targets(), "no NVRTC")
     def test_layouts_share_one_compile_on_emulated_devices(self):
-        for operation, more in (("forward", ("--epilogue", "scale+edge_bias+relu")), ("grad_input", ("--gate",))):
+        for operation, more in (("forward", ("--epilogue", "scale+edge_bias+relu")), ("grad_input", ("--block-scales",))):
             with self.subTest(operation=operation):
                 self.check_shared("emulated:sm_80", "--op", operation, "--dtype", "f16", *more)
                 request = ("--batch", 2, *_REQUEST, "--op", operation, "--target", "emulated:sm_80", *more)

@@ -290,6 +290,8 @@ class BadJobsTest(PrecompileTest):
             ('{"jobs": [{' + job + ',\n"batches": ["many"]}]}', "jobs.json:2: ", "many"),
             ('{"jobs": [{' + job + ',\n"dtypes": ["f16",\n"f12"]}]}', "jobs.json:3: ", "f12"),
             ('{"jobs": [{' + job + ',\n"gate": "yes"}]}', "jobs.json:2: ", "'gate' is a text", "true or false"),
+            ('{"jobs": [{' + job + ',\n"block_scales": 1}]}', "jobs.json:2: ", "'block_scales' is a number", "true or false"),
+            ('{"jobs": [{' + job + ', "gate": true,\n"block_scales": true}]}', "jobs.json:2: ", "'block_scales' is given twice"),
             ('{"jobs": [{' + job + ',\n"transposed": true}]}', "jobs.json:1: ", "transposed without conv"),
             ('{"jobs": [{' + job + ',\n"taps": "none.txt"}]}', "jobs.json:2: ", "taps without conv"),
             ('{"jobs": [{"conv": "kernel=3 input=9", ' + job + ',\n"taps": "none.txt"}]}', "jobs.json:2: ", "none.txt", "No such file"),

@@ -23,7 +23,7 @@ Binary sample() {
   what.strict_absent = true;
   what.epilogue = {.scale = true, .activation = Activation::silu, .residual = true};
   what.derivative = Activation::gelu;
-  what.gate_gradient = true;
+  what.block_scale_gradient = true;
   what.alignment = 4;
   binary.operands = {what, 64, 96, 5, true};
   Entry entry;

@@ -29,9 +29,9 @@ Computation unusual() {
   what.epilogue = {
       .scale = true, .bias = true, .activation = Activation::silu, .glu = true, .residual = true};
   what.derivative = Activation::gelu_tanh;
-  what.gates = true;
+  what.block_scales = true;
   what.bias_gradient = true;
-  what.gate_gradient = true;
+  what.block_scale_gradient = true;
   what.alignment = 4;
   what.overlap_launches = true;
   what.convolution = parse_convolution("kernel=3x5 stride=2 dilation=1x3 padding=0:1x1:2 input=20x30");
@@ -152,6 +152,15 @@ TEST_CASE("a text that no value has is refused, with the field or the kind of va
   CHECK(message("alignment", "8 bytes").find("alignment 8 bytes") != std::string::npos);
   CHECK(message("dtype", "f12").find("f12") != std::string::npos);
   CHECK_THROWS_AS((void)computation_field("colour"), Error);
+}
+
+TEST_CASE("a field is found by its name and by its argument, and stored by its name") {
+  for (const ComputationField& field : computation_fields()) {
+    CHECK(&computation_field(field.name) == &field);
+    CHECK(&computation_field(field.argument) == &field);
+  }
+  CHECK(computation_field("block_scales").name == "gates");
+  CHECK(computation_field("block_scale_gradient").name == "gate_gradient");
 }
 
 }  // namespace

@@ -36,8 +36,9 @@ TEST_CASE("the operands of every epilogue and operation have room, and one main 
         const bool gradient = operation != Operation::forward;
         if (all && gradient && !what.epilogue.lstm && !what.epilogue.layer_norm)
           what.derivative = Activation::relu;
-        what.gates = all && !what.epilogue.lstm;
-        what.bias_gradient = what.gate_gradient = all && operation == Operation::grad_weight && what.gates;
+        what.block_scales = all && !what.epilogue.lstm;
+        what.bias_gradient = what.block_scale_gradient =
+            all && operation == Operation::grad_weight && what.block_scales;
         if (!is_valid(what)) continue;
         ++valid;
         const TakenOperands taken(what);  // throws where there is no room
@@ -56,8 +57,12 @@ TEST_CASE("the operands of every epilogue and operation have room, and one main 
   CHECK(most > 10);
 }
 
-TEST_CASE("an operand is found by its name, and another name is refused with a list") {
-  for (const OperandRow& row : operand_rows()) CHECK(&operand_row(row.name) == &row);
+TEST_CASE("an operand is found by its name or alias, and another name is refused with a list") {
+  for (const OperandRow& row : operand_rows()) {
+    CHECK(&operand_row(row.name) == &row);
+    if (!row.alias.empty()) CHECK(&operand_row(row.alias) == &row);
+  }
+  CHECK(operand_row("gates").name == "block_scales");
   std::string message;
   try {
     static_cast<void>(operand_row("weight"));

@@ -93,7 +93,7 @@ TEST_CASE("8-bit types have products of batch-major rows, and what is computed f
           std::string::npos);
     CHECK(refused(dtype, [](Problem& p) { p.order = ActivationOrder::feature_major; }).find("batch-major") !=
           std::string::npos);
-    CHECK(refused(dtype, [](Problem& p) { p.gates = true; }).find("row_scale") != std::string::npos);
+    CHECK(refused(dtype, [](Problem& p) { p.block_scales = true; }).find("row_scale") != std::string::npos);
     CHECK(refused(dtype, [](Problem& p) { p.epilogue = {.lstm = true}; }).find("f16 or bf16") !=
           std::string::npos);
   }
@@ -194,8 +194,8 @@ TEST_CASE("an epilogue, a derivative or a gradient that the operation has not is
         "bias_gradient of forward: it is a by-product of grad_weight");
   CHECK(refusal([](Problem& p) {
           p.operation = Operation::grad_weight;
-          p.gate_gradient = true;
-        }) == "gate_gradient without gates: they go together");
+          p.block_scale_gradient = true;
+        }) == "block_scale_gradient without block_scales: they go together");
 }
 
 TEST_CASE("an edge bias is a convolution's, and goes without a bias and a glu pair") {
@@ -292,7 +292,7 @@ TEST_CASE(
     CHECK(with((std::string(text) + "+residual").c_str(), gradient).empty());
   }
   CHECK(with("layer_norm", [](Problem& p) { p.cut_out_features = 123; }).empty());
-  CHECK(with("layer_norm", [](Problem& p) { p.gates = true; }).empty());
+  CHECK(with("layer_norm", [](Problem& p) { p.block_scales = true; }).empty());
 
   const std::string fits =
       "layer normalisation goes with multiply, add and one activation, or with multiply and lstm, and for "

@@ -51,7 +51,7 @@ std::int64_t loads_of(const Ring& ring, std::int64_t in_blocks, TableForm table)
 void check_loads(const Ring& ring, TableForm table) {
   CAPTURE(std::string(ring.config));
   CAPTURE(name(table));
-  CAPTURE(ring.options.gates);
+  CAPTURE(ring.options.block_scales);
   constexpr std::int64_t kShort = 64;
   constexpr std::int64_t kLong = 128;
   const std::int64_t tiles = kBatch / parse_config(ring.config).tile_n;
@@ -83,13 +83,13 @@ TEST_CASE("longer rows cost the warps of a ring a load for each 32 steps") {
     for (const TableForm table : {TableForm::global, TableForm::attached}) check_loads(ring, table);
 }
 
-TEST_CASE("the gates of 32 blocks are loaded at a time, also where the schedule is in constant memory") {
-  const Options gates = {.gates = true};
-  for (Ring ring : {Ring{.config = "mma tile_n=64 warps=2 stages=4", .warps = 2, .options = gates},
+TEST_CASE("the scales of 32 blocks are loaded at a time, also where the schedule is in constant memory") {
+  const Options block_scales = {.block_scales = true};
+  for (Ring ring : {Ring{.config = "mma tile_n=64 warps=2 stages=4", .warps = 2, .options = block_scales},
                     Ring{.config = "simt tile_n=32 tile_out=4 warps=2 stages=3",
                          .warps = 2,
                          .dtype = DType::f32,
-                         .options = gates}})
+                         .options = block_scales}})
     for (const TableForm table : {TableForm::constant, TableForm::global, TableForm::attached}) {
       ring.loads = table == TableForm::constant ? 1 : 2;
       check_loads(ring, table);

@@ -149,7 +149,7 @@ class FamilyTest(ExtendedTest):
         self.assertTrue(made["config"].startswith("8: toy "), made["config"])
 
     def test_its_results_are_right_on_an_emulated_device(self):
-        for options in ([], ["--op", "grad_input"], ["--epilogue", "bias+gelu+residual"], ["--gate"],
+        for options in ([], ["--op", "grad_input"], ["--epilogue", "bias+gelu+residual"], ["--block-scales"],
                         ["--activation-order", "feature-major"], ["--in-features", 77, "--out-features", 61]):  # fmt: skip
             with self.subTest(options):
                 run = self.answer("run", "L.npy", *self.REQUEST, "--config", self.CONFIG, *options,
@@ -249,7 +249,7 @@ class ElementTypeTest(ExtendedTest):
 
     def test_its_results_are_right_on_the_cpu(self):
         for options in ([], ["--out-dtype", "f32"], ["--op", "grad_input", "--derivative", "gelu"], ["--op", "grad_weight"],
-                        ["--epilogue", "bias+gelu+residual"], ["--gate"], ["--activation-order", "feature-major"],
+                        ["--epilogue", "bias+gelu+residual"], ["--block-scales"], ["--activation-order", "feature-major"],
                         ["--in-features", 77, "--out-features", 61], ["--attached"]):  # fmt: skip
             with self.subTest(options):
                 run = self.answer("run", "L.npy", *self.REQUEST, *options, "--target", "cpu", "--check")
@@ -430,7 +430,7 @@ class BackendTest(ExtendedTest):
                 self.assertEqual((run["exact"]["ok"], run["random"]["ok"]), (True, True), run)
 
     def test_what_it_does_not_compute_is_refused_in_its_words(self):
-        for option in (["--dtype", "f16"], ["--epilogue", "bias"], ["--gate"]):
+        for option in (["--dtype", "f16"], ["--epilogue", "bias"], ["--block-scales"]):
             self.assert_refused(2, ["compile", "L.npy", *self.REQUEST, *option], ["the reference target computes"])
         self.assert_refused(2, ["compile", "L.npy", *self.REQUEST, "--attached"], ["baked kernels only"])
         self.assert_refused(2, ["compile", "L.npy", "--target", "referenc"], ["generic, reference"])

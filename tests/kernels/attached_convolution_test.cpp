@@ -100,7 +100,7 @@ TEST_CASE(
     "layouts of a convolution, whatever their size, share one compile, and every second is only attached") {
   for (const Operation operation : kOperations) {
     Options options = options_for(operation, "kernel=3x3 stride=2 padding=1 dilation=2 input=9x9", 3);
-    options.gates = true;
+    options.block_scales = true;
     options.cache_dir = Suite::current().scratch() / "one-compile";
     int compiled = 0;
     for (std::uint64_t i = 0; i < 20; ++i) {

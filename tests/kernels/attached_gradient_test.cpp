@@ -130,7 +130,7 @@ TEST_CASE("96 layers, each with a layout of its own, take three compiles in all"
   CHECK(compiled == 3);
 }
 
-TEST_CASE("an attached gradient of the weight sums several pairs, gates and what was there") {
+TEST_CASE("an attached gradient of the weight sums several pairs, block scales and what was there") {
   const Layout layout = patterns::random(5, 7, 0.5, 3);
   for (const Way& way : ways()) {
     CAPTURE(way.config);
@@ -138,7 +138,7 @@ TEST_CASE("an attached gradient of the weight sums several pairs, gates and what
     options.epilogue.scale = true;
     CHECK(attached_failure(compile(layout, options), layout, options, way.n) == "");
     if (way.config.starts_with("wgmma") || way.config.starts_with("grouped")) continue;
-    options.gates = options.gate_gradient = true;
+    options.block_scales = options.block_scale_gradient = true;
     options.derivative = Activation::gelu;
     CHECK(attached_failure(compile(layout, options), layout, options, way.n) == "");
   }

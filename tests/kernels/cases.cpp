@@ -151,7 +151,7 @@ Case case_of(const Space& space, const Row& row) {
   const auto widest = std::max(size_of(test.options.dtype), size_of(*test.options.out_dtype));
   test.options.alignment = loads.alignment != 0 ? loads.alignment : static_cast<std::int32_t>(widest);
   test.options.convolution = parse_convolution(pick(space.geometries, kGeometry));
-  test.options.gates = loads.gates;
+  test.options.block_scales = loads.block_scales;
   test.options.derivative = loads.derivative;
   const BlockShape grid = pick(grids(), kLayout);
   test.options.in_features = features(grid.in, block.in, loads.cut_in);
@@ -165,7 +165,7 @@ Case case_of(const Space& space, const Row& row) {
 /// Whether config, block and types go together. Most rows that are tried do not, and refusing one takes the
 /// emitter some microseconds, so results are kept. This class knows that y's type does not matter, that of an
 /// epilogue only the number of weights matters, of the loads only the derivative, and that strict_absent and
-/// gates matter only if rows are merged. A case that is refused all the same fails when it is run.
+/// block scales matter only if rows are merged. A case that is refused all the same fails when it is run.
 ///
 /// Cases of more than `most_work` multiplications do not fit either: the largest blocks, layouts and batches
 /// need not occur together.
@@ -192,14 +192,14 @@ class Fit {
         space_.beside[static_cast<std::size_t>(row[kBeside])] == Beside::planted)
       return false;
     const Loads& loads = space_.loads[static_cast<std::size_t>(std::max(row[kLoads], 0))];
-    if (loads.gates && row[kMerge] > 0) return false;
+    if (loads.block_scales && row[kMerge] > 0) return false;
     if (loads.cut_in >= space_.block_in[static_cast<std::size_t>(std::max(row[kBlockIn], 0))] ||
         loads.cut_out >= space_.block_out[static_cast<std::size_t>(std::max(row[kBlockOut], 0))])
       return false;
     // The features that such a gradient's product sums are those of dy, in whole pieces of 16 bytes.
     if (space_.variant == Variant::direct && row[kOperation] > 0 && loads.cut_out % 8 != 0) return false;
     const Epilogue& epilogue = space_.epilogues[static_cast<std::size_t>(std::max(row[kEpilogue], 0))];
-    if (epilogue.lstm && !epilogue.layer_norm && (loads.gates || loads.cut_out != 0)) return false;
+    if (epilogue.lstm && !epilogue.layer_norm && (loads.block_scales || loads.cut_out != 0)) return false;
     // Derivatives belong to gradients, which have short epilogues, and merged rows only in variant wgmma.
     const bool derivative = loads.derivative != Activation::none;
     const bool gradient = row[kOperation] > 0 || derivative;
@@ -370,7 +370,7 @@ std::string Case::to_string() const {
   if (options.convolution.present())
     loads += fmt::format(", convolution '{}'", sparsekiln::to_string(options.convolution));
   if (options.alignment != 16) loads += fmt::format(", aligned to {}", options.alignment);
-  if (options.gates) loads += ", gates";
+  if (options.block_scales) loads += ", block scales";
   if (options.derivative != Activation::none)
     loads += fmt::format(", derivative {}", name(options.derivative));
   return fmt::format(

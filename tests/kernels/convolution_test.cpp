@@ -44,12 +44,12 @@ constexpr std::array kOperations{Operation::forward, Operation::grad_input, Oper
 constexpr std::array kBlocks{BlockShape{8, 8}, BlockShape{16, 16}, BlockShape{32, 32}, BlockShape{16, 32},
                              BlockShape{32, 8}};
 constexpr std::array kAlignments{16, 8, 4, 2};
-constexpr int kGlu = 3;      // the epilogue of forward that is a glu pair
-constexpr int kEnds = 6;     // epilogues of forward, derivatives and by-products of gradients
-constexpr int kLayouts = 3;  // of blocks: one, all, and random ones
-constexpr int kMasks = 3;    // of taps: none, one for all blocks, and one for each
-constexpr int kCuts = 4;     // partial last blocks: none, of inputs, of outputs, of both
-constexpr int kGates = 3;    // none, gates, and in the gradient of the weight theirs, too
+constexpr int kGlu = 3;          // the epilogue of forward that is a glu pair
+constexpr int kEnds = 6;         // epilogues of forward, derivatives and by-products of gradients
+constexpr int kLayouts = 3;      // of blocks: one, all, and random ones
+constexpr int kMasks = 3;        // of taps: none, one for all blocks, and one for each
+constexpr int kCuts = 4;         // partial last blocks: none, of inputs, of outputs, of both
+constexpr int kBlockScales = 3;  // none, block scales, and in the gradient of the weight theirs, too
 
 enum Axis : std::size_t {
   kDimensions,
@@ -66,7 +66,7 @@ enum Axis : std::size_t {
   kLayout,
   kMask,
   kCut,
-  kGate,
+  kBlockScale,
   kImages,
   kDynamic,
   kPinned,
@@ -92,7 +92,7 @@ constexpr std::array<int, kAxes> kSizes{3,
                                         kLayouts,
                                         kMasks,
                                         kCuts,
-                                        kGates,
+                                        kBlockScales,
                                         3,
                                         2,
                                         3,
@@ -118,9 +118,9 @@ struct Trial {
         name(options.dtype), name(*options.out_dtype), options.math == Math::tf32 ? " by tf32" : "",
         options.alignment, sparsekiln::to_string(options.epilogue), name(options.derivative),
         options.bias_gradient ? ", bias gradient" : "",
-        options.gate_gradient ? ", gates and their gradient"
-        : options.gates       ? ", gates"
-                              : "",
+        options.block_scale_gradient ? ", block scales and their gradient"
+        : options.block_scales       ? ", block scales"
+                                     : "",
         name(options.order), launch.padding, options.target, name(options.specialization),
         options.config ? sparsekiln::to_string(*options.config) : "default");
   }
@@ -252,9 +252,9 @@ Trial trial_of(const Row& row) {
     make_dynamic(trial.options.convolution, numbers);
     trial.launch.input = geometry.input;
   }
-  trial.options.gates = row[kGate] != 0;
-  trial.options.gate_gradient =
-      row[kGate] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
+  trial.options.block_scales = row[kBlockScale] != 0;
+  trial.options.block_scale_gradient =
+      row[kBlockScale] == 2 && trial.options.operation == Operation::grad_weight && types.dtype != DType::f64;
   if (row[kAttached] == 1) trial.options.specialization = Specialization::attached;
   trial.launch.n = n;
   trial.launch.padding = row[kWide] == 1 ? 16 : 0;
@@ -437,7 +437,8 @@ TEST_CASE(
     options.epilogue.scale = true;
     options.bias_gradient = !options.convolution.transposed;
     if (options.convolution.transposed) options.derivative = Activation::relu;
-    options.gates = options.gate_gradient = true;  // whose taps are runs of their own, or of several
+    options.block_scales = options.block_scale_gradient =
+        true;  // whose taps are runs of their own, or of several
     options.target = Suite::current().target_with(132);
     const Layout layout = patterns::random(2, 2, 0.75, 3);
     const Kernel kernel = compile(layout, options);

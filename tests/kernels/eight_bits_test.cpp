@@ -364,7 +364,7 @@ TEST_CASE("what 8-bit types do not have is refused with what would work") {
           std::string::npos);
     CHECK(refusal(dtype, [](Options& o) { o.order = ActivationOrder::feature_major; }).find("batch-major") !=
           std::string::npos);
-    CHECK(refusal(dtype, [](Options& o) { o.gates = true; }).find("row_scale") != std::string::npos);
+    CHECK(refusal(dtype, [](Options& o) { o.block_scales = true; }).find("row_scale") != std::string::npos);
     CHECK(refusal(dtype, [&](Options& o) { o.out_dtype = o.dtype; }).find("output type") !=
           std::string::npos);
   }

@@ -253,8 +253,8 @@ namespace {
 /// A gradient of the weight with operands that fit it; a test then changes one of them.
 class SddmmOperand {
  public:
-  explicit SddmmOperand(bool gates)
-      : kernel_(compile(patterns::block_diagonal(4, 4, 4), options(gates))),
+  explicit SddmmOperand(bool block_scales)
+      : kernel_(compile(patterns::block_diagonal(4, 4, 4), options(block_scales))),
         memory_(Suite::current().device(), kRegion * 8) {
     const std::vector<float> fives(memory_.bytes() / sizeof(float), 5.0F);
     memory_.copy_in(fives.data());
@@ -267,9 +267,9 @@ class SddmmOperand {
             .w = view(at(2), DType::f32, kBlocks, kBlock, kBlock),
             .dy = view(at(1), DType::f32, kN, kFeatures),
             .dw = view(at(3), DType::f32, kBlocks, kBlock, kBlock),
-            .gates = view(at(4), DType::f32, kBlocks),
+            .block_scales = view(at(4), DType::f32, kBlocks),
             .dbias = view(at(5), DType::f32, kFeatures),
-            .dgates = view(at(6), DType::f32, kBlocks)};
+            .dblock_scales = view(at(6), DType::f32, kBlocks)};
   }
   void must_refuse(const std::string& operand, const std::function<void(Operands&)>& spoil) {
     Operands spoiled = operands();
@@ -300,10 +300,10 @@ class SddmmOperand {
   static constexpr std::size_t kRegion = 8192;  ///< bytes
 
  private:
-  static Options options(bool gates) {
+  static Options options(bool block_scales) {
     Options options = Suite::current().options({kBlock, kBlock}, kN, {});
     options.operation = Operation::grad_weight;
-    options.gates = options.gate_gradient = options.bias_gradient = gates;
+    options.block_scales = options.block_scale_gradient = options.bias_gradient = block_scales;
     return options;
   }
   Kernel kernel_;
@@ -316,9 +316,9 @@ TEST_CASE("results of a gradient of the weight must overlap neither operands nor
   SddmmOperand operand(true);
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = o.w.data; });
   operand.must_refuse("dw", [](Operands& o) { o.dw.data = static_cast<std::byte*>(o.w.data) + 1024; });
-  operand.must_refuse("dgates", [](Operands& o) { o.dgates.data = o.dw.data; });
-  operand.must_refuse("dbias", [](Operands& o) { o.dgates.data = o.dbias.data; });
-  operand.must_refuse("dgates", [](Operands& o) { o.dgates.data = o.gates.data; });
+  operand.must_refuse("dblock_scales", [](Operands& o) { o.dblock_scales.data = o.dw.data; });
+  operand.must_refuse("dbias", [](Operands& o) { o.dblock_scales.data = o.dbias.data; });
+  operand.must_refuse("dblock_scales", [](Operands& o) { o.dblock_scales.data = o.block_scales.data; });
   operand.must_refuse("dbias", [](Operands& o) { o.dbias.data = o.x.data; });
 }
 

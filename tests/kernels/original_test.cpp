@@ -83,7 +83,7 @@ TEST_CASE("a recurrent layer of 448 blocks, eight steps deep, whose gradient of 
   CHECK(wrong(graph(160, 5), options, {.n = 64, .pairs = 8, .accumulates = true}) == "");
 }
 
-TEST_CASE("gates on the blocks of a checkerboard") {
+TEST_CASE("scales of the blocks of a checkerboard") {
   std::vector<std::uint8_t> mask;
   for (int row = 0; row < 8; ++row)
     for (int col = 0; col < 8; ++col) mask.push_back((row + col) % 2 == 0 ? 1 : 0);
@@ -93,8 +93,8 @@ TEST_CASE("gates on the blocks of a checkerboard") {
       CAPTURE(block);
       CAPTURE(name(operation));
       Options options = options_of(block, 64, operation);
-      options.gates = true;
-      options.gate_gradient = operation == Operation::grad_weight;
+      options.block_scales = true;
+      options.block_scale_gradient = operation == Operation::grad_weight;
       CHECK(wrong(layout, options, {.n = 64}) == "");
     }
 }

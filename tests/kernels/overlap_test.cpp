@@ -100,7 +100,7 @@ TEST_CASE("products that overlap give the bits of products that follow one anoth
        DType::f32,
        {.epilogue = {.scale = true, .residual = true}}},
       {"simt tile_n=16 tile_out=4 stages=3 warps=2 split=3 table=global", DType::f32, {}},
-      {"mma tile_n=16 stages=3 warps=2 split=3", DType::f16, {.gates = true}},
+      {"mma tile_n=16 stages=3 warps=2 split=3", DType::f16, {.block_scales = true}},
       {"mma tile_n=16 stages=1 warps=2 split=1 merge=2 table=attached", DType::f16, {}},
       {"mma tile_n=16 stages=3 warps=2 split=3",
        DType::f16,

@@ -53,7 +53,8 @@ struct Drawn {
         sparsekiln::to_string(o.batch), launch.n, name(o.dtype), name(o.out_dtype.value_or(o.dtype)),
         name(o.math), name(o.order), sparsekiln::to_string(o.epilogue), workers);
     if (o.derivative != Activation::none) text += fmt::format(", derivative {}", name(o.derivative));
-    if (o.gates) text += o.gate_gradient ? ", gates and their gradient" : ", gates";
+    if (o.block_scales)
+      text += o.block_scale_gradient ? ", block scales and their gradient" : ", block scales";
     if (o.bias_gradient) text += ", bias gradient";
     if (missing_in != 0) text += fmt::format(", {} inputs less", missing_in);
     if (missing_out != 0) text += fmt::format(", {} outputs less", missing_out);
@@ -126,7 +127,7 @@ Drawn draw(std::uint64_t seed) {
   const auto activations = activation_rows();
   const std::size_t which = random() % (2 * activations.size());
   if (!forward && which < activations.size()) o.derivative = activations[which].value;
-  o.gates = random() % 6 == 0;
+  o.block_scales = random() % 6 == 0;
   if (cell) {
     const bool more = random() % 2 == 0;
     o.epilogue = Epilogue{.scale = o.operation == Operation::grad_weight && more,
@@ -134,7 +135,7 @@ Drawn draw(std::uint64_t seed) {
                           .lstm = true,
                           .keep = forward && more};
     o.derivative = Activation::none;
-    o.gates = false;
+    o.block_scales = false;
   }
   const bool normalises = !cell && o.operation != Operation::grad_weight && random() % 4 == 0;
   if (normalises) {
@@ -151,7 +152,7 @@ Drawn draw(std::uint64_t seed) {
   }
   if (o.operation == Operation::grad_weight) {
     o.bias_gradient = random() % 4 == 0;
-    o.gate_gradient = o.gates && random() % 2 == 0;
+    o.block_scale_gradient = o.block_scales && random() % 2 == 0;
     drawn.launch.pairs = pick(random, std::array<std::int64_t, 3>{1, 2, 5});
   }
   if (!Suite::current().on_cpu() && random() % 6 == 0) o.specialization = Specialization::attached;
@@ -248,8 +249,8 @@ Drawn shrunk(Drawn failing) {
       [](Drawn& d) { d.options.epilogue.keep = false; },
       [](Drawn& d) { d.options.epilogue.activation = Activation::none; },
       [](Drawn& d) { d.options.derivative = Activation::none; },
-      [](Drawn& d) { d.options.gates = d.options.gate_gradient = false; },
-      [](Drawn& d) { d.options.gate_gradient = false; },
+      [](Drawn& d) { d.options.block_scales = d.options.block_scale_gradient = false; },
+      [](Drawn& d) { d.options.block_scale_gradient = false; },
       [](Drawn& d) { d.options.bias_gradient = false; },
       [](Drawn& d) { d.missing_in = 0; },
       [](Drawn& d) { d.missing_out = 0; },

@@ -30,8 +30,8 @@ struct Extras {
   bool scale = false;
   float beta = 0;
   bool bias = false;
-  bool gates = false;
-  bool gate_gradient = false;
+  bool block_scales = false;
+  bool block_scale_gradient = false;
   Activation derivative = Activation::none;
 };
 constexpr std::array kExtras{
@@ -39,16 +39,16 @@ constexpr std::array kExtras{
     Extras{.scale = true},
     Extras{.scale = true, .beta = -1},
     Extras{.bias = true},
-    Extras{.gates = true},
-    Extras{.gates = true, .gate_gradient = true},
+    Extras{.block_scales = true},
+    Extras{.block_scales = true, .block_scale_gradient = true},
     Extras{.derivative = Activation::relu},
     Extras{.bias = true, .derivative = Activation::gelu},
-    Extras{.gates = true, .derivative = Activation::silu},
-    Extras{.scale = true, .beta = 2, .bias = true, .gates = true, .gate_gradient = true},
+    Extras{.block_scales = true, .derivative = Activation::silu},
+    Extras{.scale = true, .beta = 2, .bias = true, .block_scales = true, .block_scale_gradient = true},
     Extras{.scale = true,
            .bias = true,
-           .gates = true,
-           .gate_gradient = true,
+           .block_scales = true,
+           .block_scale_gradient = true,
            .derivative = Activation::gelu_tanh},
 };
 
@@ -119,9 +119,9 @@ struct SddmmCase {
         options.in_features != 0 ? ", cut" : "", launch.n, sparsekiln::to_string(options.batch),
         name(options.order), options.alignment, launch.pairs, name(options.dtype), name(*options.out_dtype),
         options.math == Math::tf32 ? " by tf32" : "", options.epilogue.scale ? "scale " : "",
-        options.bias_gradient ? "bias " : "", options.gates ? "gates " : "",
-        options.gate_gradient ? "gate gradient" : "", name(options.derivative), launch.beta, options.target,
-        options.config ? sparsekiln::to_string(*options.config) : "default");
+        options.bias_gradient ? "bias " : "", options.block_scales ? "block scales " : "",
+        options.block_scale_gradient ? "block scale gradient" : "", name(options.derivative), launch.beta,
+        options.target, options.config ? sparsekiln::to_string(*options.config) : "default");
   }
 };
 
@@ -131,8 +131,8 @@ Options options_of(const Extras& extras, const Types& types, BlockShape block, B
   options.out_dtype = types.out;
   options.epilogue.scale = extras.scale;
   options.bias_gradient = extras.bias;
-  options.gates = extras.gates;
-  options.gate_gradient = extras.gate_gradient;
+  options.block_scales = extras.block_scales;
+  options.block_scale_gradient = extras.block_scale_gradient;
   options.derivative = extras.derivative;
   return options;
 }
@@ -199,7 +199,7 @@ bool affordable(const Row& row) {
   const double elements = value(kSides, row, kBlockOut) * value(kSides, row, kBlockIn);
   const auto entries = static_cast<double>(value(kBatches, row, kBatch) * value(kPairCounts, row, kPair));
   if (static_cast<double>(value(blocks, row, kLayout)) * elements * entries > kMostWork) return false;
-  return !value(kExtras, row, kExtra).gate_gradient || entries * elements * 8 <= 0x1p24;
+  return !value(kExtras, row, kExtra).block_scale_gradient || entries * elements * 8 <= 0x1p24;
 }
 
 /// How many values each axis has.
@@ -275,7 +275,7 @@ bool fits(const Row& row) {
 /// The bytes of everything that a launch computed.
 std::vector<std::byte> images_of(const SddmmOutputs& outputs) {
   std::vector<std::byte> bytes;
-  for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+  for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dblock_scales})
     bytes.insert(bytes.end(), output->image().begin(), output->image().end());
   return bytes;
 }

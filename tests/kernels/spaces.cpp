@@ -93,15 +93,15 @@ std::vector<Loads> all_loads() {
   return {{},
           {.cut_in = 8, .cut_out = 5},
           {.cut_in = 8, .cut_out = 8},
-          {.gates = true},
-          {.cut_in = 40, .cut_out = 40, .gates = true},
+          {.block_scales = true},
+          {.cut_in = 40, .cut_out = 40, .block_scales = true},
           {.cut_in = 3, .cut_out = 5},
           {.cut_in = 7, .cut_out = 1, .alignment = 0},
           {.alignment = 8},
-          {.gates = true},
-          {.cut_in = 2, .cut_out = 6, .alignment = 8, .gates = true},
+          {.block_scales = true},
+          {.cut_in = 2, .cut_out = 6, .alignment = 8, .block_scales = true},
           {.derivative = Activation::relu},
-          {.cut_in = 1, .cut_out = 3, .alignment = 0, .gates = true, .derivative = Activation::gelu}};
+          {.cut_in = 1, .cut_out = 3, .alignment = 0, .block_scales = true, .derivative = Activation::gelu}};
 }
 
 /// Without it there are at most two stages: values that never fit only slow the search for cases down.
@@ -184,7 +184,7 @@ Space direct_space(const Target& target) {
   space.loads = all_loads();
   space.loads.resize(5);
   space.loads.push_back({.derivative = Activation::relu});
-  space.loads.push_back({.cut_in = 8, .cut_out = 8, .gates = true, .derivative = Activation::gelu});
+  space.loads.push_back({.cut_in = 8, .cut_out = 8, .block_scales = true, .derivative = Activation::gelu});
   space.stages = {1, 2};
   space.panels = {0, 1};
   space.operations = {Operation::forward, Operation::grad_input};

@@ -27,7 +27,7 @@ struct Loads {
   std::int32_t cut_in = 0;  ///< features that the last block column lacks
   std::int32_t cut_out = 0;
   std::int32_t alignment = 16;  ///< 0: the least that the types allow
-  bool gates = false;
+  bool block_scales = false;
   Activation derivative = Activation::none;
 };
 

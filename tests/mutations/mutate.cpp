@@ -226,7 +226,7 @@ std::vector<std::string> broken(std::string_view line, std::string_view rest, Fa
       if ((is(line, "cp.async.cg") || is(line, "cp.async.ca")) && !contains(line, ", 16;"))
         add(std::string(line.substr(0, line.rfind(','))) + ";");
       break;
-    case Fault::gate_ignored:
+    case Fault::block_scale_ignored:
       // Those that lanes exchange are loaded as words.
       if (is(line, "ld.global.f32") || is(line, "ld.global.u32")) {
         const std::string_view instruction = instruction_of(line);
@@ -378,7 +378,7 @@ std::string_view name(Fault fault) {
                                                        "store address off",
                                                        "swizzle changed",
                                                        "edge guard dropped",
-                                                       "gate ignored",
+                                                       "block scale ignored",
                                                        "scale dropped",
                                                        "zero fill dropped",
                                                        "store guard dropped",

@@ -21,7 +21,7 @@ enum class Fault : std::uint8_t {
   store_address_off,   ///< of the result
   swizzle_changed,
   edge_guard_dropped,   ///< a copy reads all of its bytes, whether their features exist or not
-  gate_ignored,         ///< it is 1
+  block_scale_ignored,  ///< it is 1
   scale_dropped,        ///< what is multiplied by one number stays as it is
   zero_fill_dropped,    ///< a copy reads all of its bytes, whether the row exists or not
   store_guard_dropped,  ///< what lies beyond the batch is stored, too

@@ -363,7 +363,7 @@ TEST_CASE("every fault planted in a kernel that normalises is found") {
                    {Fault::barrier_removed, Fault::exchange_dropped}, 4, "sparsekiln_normalise_0");
 }
 
-TEST_CASE("features beyond an edge that are read, and gates that do nothing, are found") {
+TEST_CASE("features beyond an edge that are read, and block scales that do nothing, are found") {
   const Options edges = {.in_features = 765, .out_features = 187};
   check_all_caught(make_subject(DType::f16, {32, 32}, "mma tile_n=64 stages=4 warps=4 split=2", Math::ieee,
                                 Operation::forward, edges),
@@ -371,19 +371,19 @@ TEST_CASE("features beyond an edge that are read, and gates that do nothing, are
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4 split=2",
                                 Math::ieee, Operation::forward, edges),
                    {Fault::edge_guard_dropped}, 6);
-  const Options gates = {.gates = true};
-  // Rows so long that gates are loaded again in the main loop, by one of the workers also before it.
+  const Options block_scales = {.block_scales = true};
+  // Rows so long that block scales are loaded again in the main loop, by one of the workers also before it.
   for (const auto& [block, inputs] : {std::pair{BlockShape{8, 8}, 1728}, {BlockShape{64, 64}, 4096}})
     check_all_caught(make_subject(DType::f16, block, "mma tile_n=64 stages=3 warps=2", Math::ieee,
-                                  Operation::forward, gates, inputs),
-                     {Fault::gate_ignored, Fault::scale_dropped}, 4);
+                                  Operation::forward, block_scales, inputs),
+                     {Fault::block_scale_ignored, Fault::scale_dropped}, 4);
   check_all_caught(make_subject(DType::f32, {32, 32}, "simt tile_n=64 tile_out=4 stages=2 warps=4",
-                                Math::ieee, Operation::grad_input, gates, 2016),
-                   {Fault::gate_ignored, Fault::scale_dropped}, 4);
+                                Math::ieee, Operation::grad_input, block_scales, 2016),
+                   {Fault::block_scale_ignored, Fault::scale_dropped}, 4);
   for (const BlockShape block : {BlockShape{8, 8}, {32, 32}})
     check_all_caught(make_subject(DType::f16, block, "direct tile_n=16 stages=1 warps=2", Math::ieee,
-                                  Operation::forward, gates),
-                     {Fault::gate_ignored, Fault::scale_dropped}, 4);
+                                  Operation::forward, block_scales),
+                     {Fault::block_scale_ignored, Fault::scale_dropped}, 4);
 }
 
 TEST_CASE(

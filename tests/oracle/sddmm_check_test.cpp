@@ -33,8 +33,8 @@ Problem problem_of(DType type = DType::f32) {
 Problem with_all_ends(DType type = DType::f32) {
   Problem problem = problem_of(type);
   problem.epilogue.scale = true;
-  problem.gates = true;
-  problem.gate_gradient = true;
+  problem.block_scales = true;
+  problem.block_scale_gradient = true;
   problem.bias_gradient = true;
   problem.derivative = Activation::relu;
   return problem;
@@ -53,11 +53,12 @@ SddmmOutputs computed(const Sddmm& gradient, const SddmmInputs& inputs) {
   };
   put(outputs.dw, want.dw, [&](std::size_t i) {
     const auto block = static_cast<std::int64_t>(i) / gradient.block_elements();
-    return inputs.alpha * (gradient.gates ? to_double(gradient.sum_type(), inputs.gates.data(), block) : 1);
+    return inputs.alpha *
+           (gradient.block_scales ? to_double(gradient.sum_type(), inputs.block_scales.data(), block) : 1);
   });
   const auto alpha = [&](std::size_t) { return inputs.alpha; };
   put(outputs.dbias, want.dbias, alpha);
-  put(outputs.dgates, want.dgates, alpha);
+  put(outputs.dblock_scales, want.dblock_scales, alpha);
   return outputs;
 }
 
@@ -85,7 +86,7 @@ TEST_CASE("the oracle finds one wrong, unwritten or stray element of any result"
     const SddmmInputs inputs = make_inputs(gradient, {.n = 9}, kind, 2);
     const SddmmOutputs good = computed(gradient, inputs);
     for (PoisonedOutput SddmmOutputs::* result :
-         {&SddmmOutputs::dw, &SddmmOutputs::dbias, &SddmmOutputs::dgates}) {
+         {&SddmmOutputs::dw, &SddmmOutputs::dbias, &SddmmOutputs::dblock_scales}) {
       SddmmOutputs wrong = good;
       std::byte* const y = (wrong.*result).y();
       store(DType::f32, to_float(DType::f32, y, 3) + 0.1F, y, 3);
@@ -136,19 +137,19 @@ TEST_CASE("the reference of the gradient is that of finite differences") {
   }
 }
 
-TEST_CASE("gradients of biases and gates are those of finite differences") {
-  // y = (g ∘ W)·x + b, linear in each gate and each bias.
+TEST_CASE("gradients of biases and block scales are those of finite differences") {
+  // y = (g ∘ W)·x + b, linear in each block scale and each bias.
   Problem problem = problem_of();
   problem.bias_gradient = true;
-  problem.gates = true;
-  problem.gate_gradient = true;
+  problem.block_scales = true;
+  problem.block_scale_gradient = true;
   const Sddmm gradient(problem);
   const SddmmInputs inputs = make_inputs(gradient, {.n = 5}, Inputs::random, 5);
   const SddmmReference found = reference(gradient, inputs);
   problem.operation = Operation::forward;
   const Spmm product(problem);
   const std::int64_t elements = gradient.block_elements();
-  // The gradient of a gate: the block's result with a gate of 1 less that with a gate of 0.
+  // The gradient of a block scale: the block's result with a scale of 1 less that with 0.
   for (std::int64_t block = 0; block < problem.layout.blocks(); ++block) {
     std::vector<std::byte> w(inputs.w.size());
     const auto bytes = static_cast<std::size_t>(elements) * 4;
@@ -159,7 +160,7 @@ TEST_CASE("gradients of biases and gates are those of finite differences") {
     double difference = 0;
     for (std::size_t i = 0; i < y.y.size(); ++i)
       difference += y.y[i] * to_float(DType::f32, inputs.pairs[0].dy.data(), static_cast<std::int64_t>(i));
-    CHECK(difference == doctest::Approx(found.dgates[static_cast<std::size_t>(block)]).epsilon(1e-12));
+    CHECK(difference == doctest::Approx(found.dblock_scales[static_cast<std::size_t>(block)]).epsilon(1e-12));
   }
   for (std::int64_t o = 0; o < gradient.out_features(); ++o) {
     double difference = 0;

@@ -35,7 +35,7 @@ def refused(call, *parts, kind=(TypeError, ValueError)):
     ("in_features", np.float32(128), TypeError), ("out_features", fractions.Fraction(128), TypeError),
     ("out_features", 2**70, ValueError), ("tuning_seconds", "3", TypeError), ("tuning_seconds", None, TypeError),
     ("tuning_seconds", 10**400, ValueError), ("tuning_seconds", 3j, TypeError), ("attached", None, TypeError),
-    ("attached", "no", TypeError), ("attached", 2, TypeError), ("tiered", "yes", TypeError), ("gates", "no", TypeError),
+    ("attached", "no", TypeError), ("attached", 2, TypeError), ("tiered", "yes", TypeError), ("block_scales", "no", TypeError),
     ("strict_absent", "", TypeError), ("bias_gradient", np.array([True, False]), TypeError), ("config", 3, TypeError),
     ("target", None, TypeError), ("target", b"cpu", TypeError), ("target", "cpu\0", ValueError), ("op", "\udcff", ValueError),
     ("op", b"forward", TypeError), ("epilogue", ["bias"], TypeError), ("tuning", None, TypeError), ("require", 1, TypeError),
@@ -71,10 +71,10 @@ class Operation(str, enum.Enum):
 
 
 def test_what_numbers_and_flags_are_in_numpy_is_taken():
-    like = compiled(in_features=120, gates=False)
+    like = compiled(in_features=120, block_scales=False)
     for wishes in ({"in_features": np.int64(120)}, {"in_features": np.uint8(120)}, {"in_features": np.array(120)},
                    {"in_features": 120, "batch": np.int32(4)}, {"in_features": 120, "block": np.int8(16)},
-                   {"in_features": 120, "block": (np.int64(16), 16)}, {"in_features": 120, "gates": np.bool_(False)},
+                   {"in_features": 120, "block": (np.int64(16), 16)}, {"in_features": 120, "block_scales": np.bool_(False)},
                    {"in_features": 120, "attached": np.bool_(False)}, {"in_features": 120, "tuning_seconds": np.float32(3)},
                    {"in_features": 120, "tuning_seconds": 3}, {"in_features": 120, "alignment": np.int64(16)},
                    {"in_features": 120, "strict_absent": 0}, {"in_features": 120, "op": Operation.forward},

@@ -172,7 +172,7 @@ def test_one_kernel_serves_images_of_any_extents_up_to_its_bound(geometry, order
 @pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("transposed", ["", " transposed"])
 @pytest.mark.parametrize("masked", ["none", "shared", "of each block"])
-def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_finds(masked, transposed):
+def test_block_scales_multiply_all_taps_of_a_block_and_have_the_gradients_that_pytorch_finds(masked, transposed):
     blocks, rng = layout().blocks, np.random.default_rng(5)
     mask = np.ones((blocks, 6), bool)
     if masked == "shared":
@@ -182,17 +182,17 @@ def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_fin
         mask[1] = False
     digits = "".join("01"[bit] for bit in (mask[0] if masked == "shared" else mask.reshape(-1)).astype(int))
     text = f"kernel=3x2 padding=1 input=5x6{transposed}" + (f" taps={digits}" if masked != "none" else "")
-    of = lambda op, **more: sk.compile(layout(), BLOCK, sk.up_to(2), op=op, target="cpu", convolution=text, gates=True, **more)
+    of = lambda op, **more: sk.compile(layout(), BLOCK, sk.up_to(2), op=op, target="cpu", convolution=text, block_scales=True, **more)
     x = draw(2, 5, 6, 48 if transposed else 32)
     values = draw(blocks, 6, *BLOCK) * mask[:, :, None, None]
-    gates = np.linspace(-1, 2, blocks, dtype=np.float32)
-    gates[3] = 0
+    block_scales = np.linspace(-1, 2, blocks, dtype=np.float32)
+    block_scales[3] = 0
 
     # The dense weight is linear in the blocks: PyTorch differentiates its einsum.
     places = np.zeros((blocks, layout().rows, layout().cols))
     places[range(blocks), np.repeat(range(layout().rows), np.diff(layout().crow)), layout().col] = 1
-    of_values, of_gates = torch.from_numpy(values).double().requires_grad_(), torch.from_numpy(gates).double().requires_grad_()
-    dense = torch.einsum("brc,b,btoi->rocit", torch.from_numpy(places), of_gates, of_values).reshape(48, 32, 3, 2)
+    of_values, of_block_scales = torch.from_numpy(values).double().requires_grad_(), torch.from_numpy(block_scales).double().requires_grad_()
+    dense = torch.einsum("brc,b,btoi->rocit", torch.from_numpy(places), of_block_scales, of_values).reshape(48, 32, 3, 2)
     images = torch.from_numpy(x).double().movedim(-1, 1).requires_grad_()
     function = torch.nn.functional.conv_transpose2d if transposed else torch.nn.functional.conv2d
     y = function(images, dense, padding=1)
@@ -201,17 +201,17 @@ def test_gates_scale_all_taps_of_a_block_and_have_the_gradients_that_pytorch_fin
 
     close = lambda got, expected: np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-3)
     present = values[mask] if masked == "of each block" else np.ascontiguousarray(values[:, mask[0]])
-    close(of("forward")(x, present, gates=gates), y.detach().movedim(1, -1))
-    close(of("grad_input")(dy, present, gates=gates), images.grad.movedim(1, -1))
-    kernel = of("grad_weight", gate_gradient=True)
-    dw, dgates = kernel(x, dy, w=present, gates=gates)
+    close(of("forward")(x, present, block_scales=block_scales), y.detach().movedim(1, -1))
+    close(of("grad_input")(dy, present, block_scales=block_scales), images.grad.movedim(1, -1))
+    kernel = of("grad_weight", block_scale_gradient=True)
+    dw, dblock_scales = kernel(x, dy, w=present, block_scales=block_scales)
     close(dw.reshape(-1, *BLOCK), of_values.grad.numpy()[mask])
-    assert dgates.shape == (blocks,)
-    close(dgates, of_gates.grad)
-    for one, again in zip((dw, dgates), kernel(x, dy, w=present, gates=gates, threads=1)):
+    assert dblock_scales.shape == (blocks,)
+    close(dblock_scales, of_block_scales.grad)
+    for one, again in zip((dw, dblock_scales), kernel(x, dy, w=present, block_scales=block_scales, threads=1)):
         np.testing.assert_array_equal(one, again)
-    with pytest.raises(sk.InvalidArgument, match=rf"gates.*\[{blocks}\]"):
-        kernel(x, dy, w=present, gates=np.ones(int(mask.sum()), np.float32))
+    with pytest.raises(sk.InvalidArgument, match=rf"block_scales.*\[{blocks}\]"):
+        kernel(x, dy, w=present, block_scales=np.ones(int(mask.sum()), np.float32))
 
 
 @pytest.mark.parametrize(

@@ -34,19 +34,19 @@ def test_products_and_gradients_have_the_precision_of_float64(dtype):
     assert_close(dw, present * (dy.T @ x), np.abs(dy).T @ np.abs(x), "f64")
 
 
-def test_gates_and_what_is_summed_beside_the_gradient_are_float64():
+def test_block_scales_and_what_is_summed_beside_the_gradient_are_float64():
     block, layout = (8, 8), sk.patterns.random(3, 4, 0.5, seed=2)
     x, w, dy = operands(layout, block, 5)
-    gates = np.random.default_rng(1).standard_normal(layout.blocks)
+    block_scales = np.random.default_rng(1).standard_normal(layout.blocks)
     kernel = sk.compile(
-        layout, block, 5, "f64", "grad_weight", target="cpu", gates=True, bias_gradient=True, gate_gradient=True
+        layout, block, 5, "f64", "grad_weight", target="cpu", block_scales=True, bias_gradient=True, block_scale_gradient=True
     )
-    dw, dbias, dgates = kernel(x, dy, w=w, gates=gates)
-    assert dbias.dtype == dgates.dtype == np.float64
+    dw, dbias, dblock_scales = kernel(x, dy, w=w, block_scales=block_scales)
+    assert dbias.dtype == dblock_scales.dtype == np.float64
     np.testing.assert_allclose(dbias, dy.sum(0), rtol=1e-13, atol=1e-13)
-    ungated = sk.compile(layout, block, 5, "f64", "grad_weight", target="cpu")(x, dy)
-    np.testing.assert_allclose(dw, ungated * gates[:, None, None], rtol=1e-14)
-    np.testing.assert_allclose(dgates, (ungated * w).sum((1, 2)), rtol=1e-12, atol=1e-12)
+    unscaled = sk.compile(layout, block, 5, "f64", "grad_weight", target="cpu")(x, dy)
+    np.testing.assert_allclose(dw, unscaled * block_scales[:, None, None], rtol=1e-14)
+    np.testing.assert_allclose(dblock_scales, (unscaled * w).sum((1, 2)), rtol=1e-12, atol=1e-12)
 
 
 def test_alpha_and_beta_have_all_their_digits():
@@ -63,12 +63,12 @@ def test_alpha_and_beta_have_all_their_digits():
         assert (error <= 1e-15 * (np.abs(alpha * plain) + np.abs(beta * before))).all()
 
 
-def test_float32_gates_are_refused():
+def test_float32_block_scales_are_refused():
     layout = sk.patterns.random(3, 4, 0.5, seed=2)
     x, w, _ = operands(layout, (8, 8), 5)
-    kernel = sk.compile(layout, 8, 5, "f64", target="cpu", gates=True)
-    with pytest.raises(sk.InvalidArgument, match="gates.*f32.*f64"):
-        kernel(x, w, gates=np.ones(layout.blocks, np.float32))
+    kernel = sk.compile(layout, 8, 5, "f64", target="cpu", block_scales=True)
+    with pytest.raises(sk.InvalidArgument, match="block_scales.*f32.*f64"):
+        kernel(x, w, block_scales=np.ones(layout.blocks, np.float32))
 
 
 def test_block_sparse_matmul_takes_it():

@@ -90,21 +90,45 @@ def test_on_the_cpu_launches_that_may_overlap_compute_the_same():
     np.testing.assert_array_equal(kernel(x, w), sk.compile(layout, 8, 4, target="cpu")(x, w))
 
 
-def test_gates_scale_blocks_and_have_a_gradient():
+def test_block_scales_multiply_blocks_and_have_a_gradient():
     layout = sk.patterns.random(3, 4, 0.6, seed=1)
     x, w, dy = operands(layout, (8, 8), 5)
-    gates = np.linspace(-1, 2, layout.blocks, dtype=np.float32)
-    glu = w * gates[:, None, None]
-    compiled = lambda op, **how: sk.compile(layout, 8, 5, op=op, gates=True, target="cpu", **how)
+    block_scales = np.linspace(-1, 2, layout.blocks, dtype=np.float32)
+    glu = w * block_scales[:, None, None]
+    compiled = lambda op, **how: sk.compile(layout, 8, 5, op=op, block_scales=True, target="cpu", **how)
     dense = dense_weight(layout, glu)
-    np.testing.assert_allclose(compiled("forward")(x, w, gates=gates), x @ dense.T, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(compiled("grad_input")(dy, w, gates=gates), dy @ dense, rtol=1e-4, atol=1e-4)
-    with pytest.raises(sk.InvalidArgument, match="gates"):
+    np.testing.assert_allclose(compiled("forward")(x, w, block_scales=block_scales), x @ dense.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(compiled("grad_input")(dy, w, block_scales=block_scales), dy @ dense, rtol=1e-4, atol=1e-4)
+    with pytest.raises(sk.InvalidArgument, match="block_scales"):
         compiled("forward")(x, w)
-    dw, dgates = compiled("grad_weight", gate_gradient=True)(x, dy, w=w, gates=gates)
-    ungated = blocks_of(layout, (dy.T @ x).astype(np.float64), (8, 8))
-    np.testing.assert_allclose(dw, ungated * gates[:, None, None], rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(dgates, (ungated * w).sum((1, 2)), rtol=1e-4, atol=1e-3)
+    dw, dblock_scales = compiled("grad_weight", block_scale_gradient=True)(x, dy, w=w, block_scales=block_scales)
+    unscaled = blocks_of(layout, (dy.T @ x).astype(np.float64), (8, 8))
+    np.testing.assert_allclose(dw, unscaled * block_scales[:, None, None], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(dblock_scales, (unscaled * w).sum((1, 2)), rtol=1e-4, atol=1e-3)
+
+
+def test_block_scales_may_be_called_gates():
+    layout = sk.patterns.random(3, 4, 0.6, seed=1)
+    x, w, dy = operands(layout, (8, 8), 5)
+    scales = np.linspace(-1, 2, layout.blocks, dtype=np.float32)
+    compiled = lambda **how: sk.compile(layout, 8, 5, op="grad_weight", target="cpu", **how)
+    kernel = compiled(block_scales=True, block_scale_gradient=True)
+    same = compiled(gates=True, gate_gradient=True)
+    assert same.key == kernel.key and compiled(gates=False).key == compiled().key
+    assert sk.compile(layout, 8, 5, op="grad_weight", target="cpu", **{"gates": np.bool_(True), "gate_gradient": 1}).key == kernel.key
+    expected = kernel(x, dy, w=w, block_scales=scales)
+    of_scales = np.empty(layout.blocks, np.float32)
+    got = same(x, dy, w=w, gates=scales, dgates=of_scales)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(of_scales, expected[1])
+    with pytest.raises(TypeError, match="given block_scales and gates, which are one argument; block_scales alone would work"):
+        compiled(block_scales=True, gates=True)
+    with pytest.raises(TypeError, match="gates is 'no'; True or False would work"):
+        compiled(gates="no")
+    with pytest.raises(TypeError, match="operand block_scales is given twice"):
+        kernel(x, dy, w=w, block_scales=scales, gates=scales)
+    with pytest.raises(TypeError, match="does not take operand block_scales; it was compiled without"):
+        compiled()(x, dy, gates=scales)
 
 
 def test_alpha_and_beta_scale():
@@ -213,10 +237,10 @@ def test_every_field_of_a_computation_is_an_argument_of_compile_with_the_same_de
 
 
 def test_a_kernel_says_what_decided_its_computation():
-    kernel = sk.compile(np.eye(2) == 1, (8, 16), sk.up_to(4), np.float16, "grad_weight", target="cpu", gates=True)
+    kernel = sk.compile(np.eye(2) == 1, (8, 16), sk.up_to(4), np.float16, "grad_weight", target="cpu", block_scales=True)
     said = kernel.computation
     assert said.keys() == {field["argument"] for field in sk._core.computation_fields()}
-    assert {"op": "grad_weight", "block": "8x16", "batch": "up-to:4", "dtype": "f16", "gates": "yes"}.items() <= said.items()
+    assert {"op": "grad_weight", "block": "8x16", "batch": "up-to:4", "dtype": "f16", "block_scales": "yes"}.items() <= said.items()
     assert said["bias_gradient"] == "no" and said["out_dtype"] == "f16"
 
 
@@ -581,7 +605,7 @@ def test_a_field_that_the_signature_lacks_is_an_argument_too(monkeypatch):
 
 def test_an_argument_that_no_field_has_is_refused_with_those_that_there_are():
     layout = sk.patterns.random(3, 3, 0.6, seed=1)
-    with pytest.raises(TypeError, match="takes no argument colour; .* op, .*gate_gradient"):
+    with pytest.raises(TypeError, match="takes no argument colour; .* op, .*block_scale_gradient"):
         sk.compile(layout, 8, 4, target="cpu", colour="red")
 
 

@@ -53,6 +53,13 @@ TEST_CASE("a kernel names its operands, and the shapes of what a launch writes")
   std::size_t known = 0;
   while (sk_operand_name(known) != nullptr) ++known;
   CHECK(known > 30);
+  CHECK(sk_operand_alias(known) == nullptr);
+  CHECK(sk_operand_alias(0) == nullptr);
+  std::string aliases;
+  for (std::size_t i = 0; i < known; ++i)
+    if (const char* const alias = sk_operand_alias(i))
+      aliases += std::string(sk_operand_name(i)) + "=" + alias + " ";
+  CHECK(aliases == "block_scales=gates dblock_scales=dgates ");
 #ifdef SPARSEKILN_CPU
   sk_layout* layout = exchange();
   sk_options options;
@@ -83,7 +90,7 @@ TEST_CASE("a kernel names its operands, and the shapes of what a launch writes")
       said += (axis == 0 ? "=" : "x") + std::to_string(shape[static_cast<std::size_t>(axis)]);
     said += " ";
   }
-  CHECK(said == "x dy w dw!=2x8x8 gates dbias=16 dgates=2 ");
+  CHECK(said == "x dy w dw!=2x8x8 block_scales dbias=16 dblock_scales=2 ");
   sk_operand_view view{};
   view.size = sizeof(view);
   CHECK(sk_kernel_describe_operand(kernel, count, &view) == SK_INVALID_ARGUMENT);
@@ -105,7 +112,7 @@ TEST_CASE("every field of a computation is described, with the text of its defau
   }
   CHECK(said.find("op=forward ") == 0);
   CHECK(said.find("dtype=f32 out_dtype= ") != std::string::npos);
-  CHECK(said.find("gate_gradient=no? ") != std::string::npos);
+  CHECK(said.find("block_scale_gradient=no? ") != std::string::npos);
   sk_field_view field{};
   field.size = sizeof(field);
   CHECK(sk_field_describe(sk_field_count(), &field) == SK_INVALID_ARGUMENT);
@@ -383,13 +390,16 @@ TEST_CASE("fields by name come after the members, and a kernel says each of its 
   sk_options_init(&options);
   options.block_out = options.block_in = 8;
   options.target = "cpu";
-  const std::array<sk_field, 4> fields = {
-      {{"operation", "grad_weight"}, {"gates", "yes"}, {"block", "16x8"}, {"overlap_launches", "yes"}}};
+  const std::array<sk_field, 4> fields = {{{"operation", "grad_weight"},
+                                           {"block_scales", "yes"},
+                                           {"block", "16x8"},
+                                           {"overlap_launches", "yes"}}};
   options.fields = fields.data();
   options.field_count = fields.size();
   sk_kernel* kernel = nullptr;
   REQUIRE_MESSAGE(sk_compile(layout, &options, &kernel) == SK_OK, sk_error_message());
   CHECK(field_of(kernel, "operation") == "grad_weight");
+  CHECK(field_of(kernel, "block_scales") == "yes");
   CHECK(field_of(kernel, "gates") == "yes");
   CHECK(field_of(kernel, "block") == "16x8");
   CHECK(field_of(kernel, "overlap_launches") == "no");  // where launches do not overlap

@@ -48,8 +48,8 @@ static_assert(sizeof(Batch) == sizeof(KnownBatch));
                                    const BlockShape& block, const Target& target, const RangedConfig& ranged,
                                    const Config& config, const Options& options) {
   [[maybe_unused]] const auto& [operation, shape, batch, dtype, out_dtype, math, order, strict_absent, ends,
-                                derivative, gates, bias_gradient, gate_gradient, alignment, overlap_launches,
-                                convolution] = computation;
+                                derivative, block_scales, bias_gradient, block_scale_gradient, alignment,
+                                overlap_launches, convolution] = computation;
   [[maybe_unused]] const auto& [scale, bias, activation, glu, residual, edge_bias, lstm, keep, layer_norm,
                                 multiply, add, row_scale] = epilogue;
   [[maybe_unused]] const auto& [out, in] = block;
@@ -91,9 +91,9 @@ TEST_CASE("every field that decides the bytes changes the key") {
       [](Asked& a) { a.problem.epilogue.residual = true; },
       [](Asked& a) { a.problem.epilogue.edge_bias = true; },
       [](Asked& a) { a.problem.derivative = Activation::relu; },
-      [](Asked& a) { a.problem.gates = true; },
+      [](Asked& a) { a.problem.block_scales = true; },
       [](Asked& a) { a.problem.bias_gradient = true; },
-      [](Asked& a) { a.problem.gate_gradient = true; },
+      [](Asked& a) { a.problem.block_scale_gradient = true; },
       [](Asked& a) { a.problem.alignment = 8; },
       [](Asked& a) { a.problem.overlap_launches = true; },
       [](Asked& a) { a.problem.convolution = parse_convolution("kernel=3 input=9"); },
@@ -152,7 +152,7 @@ TEST_CASE("identities spell all that a problem states") {
   gradient.batch = Batch::up_to(8192);
   gradient.math = Math::tf32;
   gradient.derivative = Activation::gelu_tanh;
-  gradient.gates = gradient.bias_gradient = gradient.gate_gradient = true;
+  gradient.block_scales = gradient.bias_gradient = gradient.block_scale_gradient = true;
   gradient.alignment = 4;
   CHECK(stated(gradient) ==
         "operation=grad_weight\nblock=8x64\nbatch=up-to:8192\ndtype=f32\nout_dtype=f32\nmath=tf32\n"
@@ -271,7 +271,7 @@ TEST_CASE("every option that decides the bytes changes the key") {
        [](Options& o) { o.out_dtype = DType::f32; }, [](Options& o) { o.operation = Operation::grad_input; },
        [](Options& o) { o.order = ActivationOrder::feature_major; },
        [](Options& o) { o.strict_absent = true; }, [](Options& o) { o.epilogue.bias = true; },
-       [](Options& o) { o.gates = true; }, [](Options& o) { o.in_features = 500; },
+       [](Options& o) { o.block_scales = true; }, [](Options& o) { o.in_features = 500; },
        [](Options& o) { o.out_features = 500; }, [](Options& o) { o.alignment = 4; },
        [](Options& o) { o.target = "sm_80:108"; },
        [](Options& o) { o.specialization = Specialization::attached; },
@@ -283,7 +283,8 @@ TEST_CASE("every option that decides the bytes changes the key") {
   gradient.operation = Operation::grad_weight;
   check(gradient,
         {[](Options& o) { o.derivative = Activation::relu; }, [](Options& o) { o.bias_gradient = true; },
-         [](Options& o) { o.gates = o.gate_gradient = true; }, [](Options& o) { o.gates = true; }});
+         [](Options& o) { o.block_scales = o.block_scale_gradient = true; },
+         [](Options& o) { o.block_scales = true; }});
 }
 
 TEST_CASE("paths, the environment and the working folder do not change the key, and do not stand in it") {
@@ -330,9 +331,9 @@ TEST_CASE("requests that differ in one option are different rows of the table") 
       [](Request& r) { r.options.epilogue.residual = true; },
       [](Request& r) { r.options.epilogue.edge_bias = true; },
       [](Request& r) { r.options.derivative = Activation::relu; },
-      [](Request& r) { r.options.gates = true; },
+      [](Request& r) { r.options.block_scales = true; },
       [](Request& r) { r.options.bias_gradient = true; },
-      [](Request& r) { r.options.gate_gradient = true; },
+      [](Request& r) { r.options.block_scale_gradient = true; },
       [](Request& r) { r.options.alignment = 8; },
       [](Request& r) { r.options.convolution = parse_convolution("kernel=3 input=9"); },
       [](Request& r) { r.options.in_features = 500; },

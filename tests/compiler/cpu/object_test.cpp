@@ -113,7 +113,7 @@ TEST_CASE("nothing around a product calls into a library on any level") {
         Problem problem = small_problem(dtype);
         problem.operation = Operation::grad_input;
         problem.order = order;
-        problem.gates = true;
+        problem.block_scales = true;
         problem.derivative = Activation::gelu;
         problem.cut_in_features = 3 * 32 - 1;
         problem.cut_out_features = 2 * 32 - 1;

@@ -136,12 +136,12 @@ TEST_CASE("a layout without blocks, and one without rows, can be attached") {
   CHECK_FALSE(attach(Layout(), shared).lacks_layout());
 }
 
-/// A strided convolution with gates.
+/// A strided convolution with block scales.
 Problem convolution_of(Operation operation, const Layout& layout) {
   Problem problem = mma_problem({16, 16}, 2, kHalf);
   problem.layout = layout;
   problem.operation = operation;
-  problem.gates = true;
+  problem.block_scales = true;
   problem.convolution = parse_convolution("kernel=3x3 stride=2 padding=1 input=9x8");
   problem.epilogue.edge_bias = operation == Operation::forward;
   return problem;
@@ -156,7 +156,7 @@ TEST_CASE("the code of an attached convolution does not depend on the layout tha
     };
     const std::string text = text_for(patterns::random(3, 4, 0.5, 1));
     CHECK(text == text_for(patterns::random(9, 7, 0.2, 2)));
-    CHECK(text.find("block / 9") != std::string::npos);  // the gate of a block of values
+    CHECK(text.find("block / 9") != std::string::npos);  // the scale of a block of values
   }
 }
 

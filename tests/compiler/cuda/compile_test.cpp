@@ -65,7 +65,7 @@ TEST_CASE("every block shape compiles without spills, twice to the same bytes" *
   }
 }
 
-TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative compile without spills" *
+TEST_CASE("default kernels on CUDA cores with edges, block scales and a derivative compile without spills" *
           need_nvrtc()) {
   std::size_t turn = 0;
   for (const std::int32_t side : kSides) {
@@ -73,7 +73,7 @@ TEST_CASE("default kernels on CUDA cores with edges, gates and a derivative comp
     Problem problem = skewed_problem({kSides.begin()[turn * 3 % 5], side}, 100);
     problem.cut_in_features = problem.in_features() - 3;
     problem.cut_out_features = problem.out_features() - 5;
-    problem.gates = true;
+    problem.block_scales = true;
     problem.alignment = turn % 3 == 0 ? 16 : turn % 3 == 1 ? 8 : 4;
     problem.operation = Operation::grad_input;
     problem.derivative = Activation::gelu;
@@ -98,7 +98,7 @@ TEST_CASE("chunks that pass through many registers, where there are no asynchron
     BlockShape block;
     std::int64_t n;
     ActivationOrder order;
-    bool gates;
+    bool block_scales;
     Epilogue epilogue;
   };
   for (const Form& form : {Form{{8, 32}, 2048, ActivationOrder::feature_major, false, {}},
@@ -111,9 +111,9 @@ TEST_CASE("chunks that pass through many registers, where there are no asynchron
                            Form{{128, 128}, 8, ActivationOrder::feature_major, true, {}}}) {
     Problem problem = skewed_problem(form.block, form.n);
     problem.order = form.order;
-    problem.gates = form.gates;
+    problem.block_scales = form.block_scales;
     problem.epilogue = form.epilogue;
-    if (form.gates) problem.cut_in_features = problem.in_features() - 6;
+    if (form.block_scales) problem.cut_in_features = problem.in_features() - 6;
     const Config config = default_config(problem, target, form.n);
     CAPTURE(to_string(problem.block));
     CAPTURE(to_string(config));

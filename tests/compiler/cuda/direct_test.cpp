@@ -186,7 +186,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a direct kernel does not spill where it has gates, edges, pairs, cells, columns, derivatives, slices or "
+    "a direct kernel does not spill where it has block scales, edges, pairs, cells, columns, derivatives, "
+    "slices or "
     "8-bit types" *
     need_nvrtc()) {
   const auto check = [](std::int32_t side, const Types& types, const auto& change) {
@@ -201,7 +202,7 @@ TEST_CASE(
   };
   for (const std::int32_t side : {16, 32, 64}) {
     check(side, kHalf, [](Problem&) {});
-    check(side, kHalf, [](Problem& problem) { problem.gates = true; });
+    check(side, kHalf, [](Problem& problem) { problem.block_scales = true; });
     check(side, kHalf, [](Problem& problem) { problem.cut_in_features = problem.in_features() - 8; });
     check(side, kHalf, [](Problem& problem) { problem.epilogue = {.bias = true, .glu = true}; });
     check(side, kBrain, [](Problem& problem) { problem.epilogue = {.lstm = true}; });
@@ -218,7 +219,7 @@ TEST_CASE(
     check(side, kBrain, [](Problem& problem) {
       problem.operation = Operation::grad_input;
       problem.derivative = Activation::gelu;
-      problem.gates = true;
+      problem.block_scales = true;
       problem.cut_out_features = problem.out_features() - 8;
     });
     check(side, kBrain, [](Problem& problem) {

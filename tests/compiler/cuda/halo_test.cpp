@@ -58,7 +58,7 @@ TEST_CASE("problems that halo does not compute are refused, and mma would work")
   refused([](Problem& problem) { problem.block = {32, 16}; }, "multiples of 32, not 16");
   refused([](Problem& problem) { problem.block = {16, 32}; }, "32, 64 or 128 outputs, not 16");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
-  refused([](Problem& problem) { problem.gates = true; }, "neither gates nor a derivative");
+  refused([](Problem& problem) { problem.block_scales = true; }, "neither block scales nor a derivative");
   refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
   refused([](Problem& problem) { problem.epilogue = {.activation = Activation::silu, .glu = true}; },
           "one weight, not 2");

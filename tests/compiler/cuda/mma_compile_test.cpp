@@ -106,12 +106,12 @@ TEST_CASE("default tensor-core kernels of other architectures compile without sp
       }
 }
 
-/// Edges, gates, and a derivative where there is one: what the default kernels of any layer may have to do
-/// beside the products, all at once.
+/// Edges, block scales, and a derivative where there is one: what the default kernels of any layer may have
+/// to do beside the products, all at once.
 Problem with_all_loads(Problem problem, std::size_t turn) {
   problem.cut_in_features = problem.in_features() - 3;
   problem.cut_out_features = problem.out_features() - 5;
-  problem.gates = true;
+  problem.block_scales = true;
   problem.alignment = turn % 3 == 0 ? 16 : turn % 3 == 1 ? 8 : problem.out_dtype == DType::f32 ? 4 : 2;
   if (turn % 2 == 0) return problem;
   problem.operation = Operation::grad_input;
@@ -119,7 +119,7 @@ Problem with_all_loads(Problem problem, std::size_t turn) {
   return problem;
 }
 
-TEST_CASE("default tensor-core kernels with edges, gates and a derivative compile without spills" *
+TEST_CASE("default tensor-core kernels with edges, block scales and a derivative compile without spills" *
           need_nvrtc()) {
   const Types types[] = {kHalf, kBrain, kTf32, kHalfToFloat};
   std::size_t turn = 0;

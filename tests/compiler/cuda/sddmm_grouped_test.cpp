@@ -53,7 +53,7 @@ TEST_CASE("gradients of the weight that variant grouped does not compute are ref
   refused([](Problem&) {}, "not for sm_80", {Target::Kind::cuda, "sm_80", 6});
   refused([](Problem& problem) { problem.block = {32, 64}; }, "multiples of 64");
   refused([](Problem& problem) { problem = gradient_problem({64, 64}, kTf32); }, "16 bits, not f32");
-  refused([](Problem& problem) { problem.gates = true; }, "gates");
+  refused([](Problem& problem) { problem.block_scales = true; }, "block scales");
   refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("gradients of the weight that halo does not compute are refused, and m
   refused([](Problem& problem) { problem.block = {32, 16}; }, "multiples of 32, not 32x16");
   refused([](Problem& problem) { problem.block = {16, 32}; }, "multiples of 32, not 16x32");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
-  refused([](Problem& problem) { problem.gates = true; }, "neither gates nor a derivative");
+  refused([](Problem& problem) { problem.block_scales = true; }, "neither block scales nor a derivative");
   refused([](Problem& problem) { problem.cut_out_features = problem.out_features() - 3; }, "whole blocks");
   refused(
       [](Problem& problem) {

@@ -44,8 +44,9 @@ TEST_CASE("gradients of the weight that wgmma does not compute are refused, and 
   refused([](Problem& problem) { problem = gradient_problem({64, 64}, kTf32); }, "16 bits, not f32");
   refused([](Problem& problem) { problem.order = ActivationOrder::feature_major; }, "batch-major");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
-  refused([](Problem& problem) { problem.gates = true; }, "gates");
-  refused([](Problem& problem) { problem.gates = problem.gate_gradient = true; }, "gates");
+  refused([](Problem& problem) { problem.block_scales = true; }, "block scales");
+  refused([](Problem& problem) { problem.block_scales = problem.block_scale_gradient = true; },
+          "block scales");
   refused([](Problem& problem) { problem.derivative = Activation::relu; }, "derivative");
   refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
   refused([](Problem& problem) { problem.cut_out_features = problem.out_features() - 3; }, "whole blocks");

@@ -35,7 +35,7 @@ TEST_CASE("problems that wgmma_rows does not compute are refused, and mma would 
   refused([](Problem& problem) { problem.block = {64, 8}; }, "16, 32 or 64, not 64x8");
   refused([](Problem& problem) { problem = mma_problem({64, 64}, 256, kTf32); }, "types of 16 bits, not f32");
   refused([](Problem& problem) { problem.epilogue = {.glu = true}; }, "one weight, not 2");
-  refused([](Problem& problem) { problem.gates = true; }, "gates");
+  refused([](Problem& problem) { problem.block_scales = true; }, "block scales");
   refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
   refused([](Problem& problem) { problem.order = ActivationOrder::feature_major; }, "batch-major");
 }

@@ -42,7 +42,7 @@ TEST_CASE("problems that wgmma does not compute are refused, and mma would work"
       "16 bits");
   refused([](Problem& problem) { problem.order = ActivationOrder::feature_major; }, "batch-major");
   refused([](Problem& problem) { problem.alignment = 8; }, "aligned to 16 bytes");
-  refused([](Problem& problem) { problem.gates = true; }, "gates");
+  refused([](Problem& problem) { problem.block_scales = true; }, "block scales");
   refused([](Problem& problem) { problem.cut_in_features = problem.in_features() - 3; }, "whole blocks");
 }
 

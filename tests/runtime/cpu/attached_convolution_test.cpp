@@ -107,8 +107,8 @@ TEST_CASE("the code of an attached convolution does not depend on the layout tha
     for (const DType dtype : {DType::f32, DType::f64}) {
       Problem problem = convolution_of("kernel=3x3 stride=2 padding=1 input=9x7", Layout(), 5, operation);
       problem.dtype = problem.out_dtype = dtype;
-      problem.gates = true;
-      problem.gate_gradient = operation == Operation::grad_weight && dtype == DType::f32;
+      problem.block_scales = true;
+      problem.block_scale_gradient = operation == Operation::grad_weight && dtype == DType::f32;
       Config config = vector_config(32);
       if (operation == Operation::grad_weight && dtype == DType::f32) config.stages = 2;
       config.table = TableForm::attached;

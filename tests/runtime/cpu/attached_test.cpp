@@ -171,11 +171,12 @@ TEST_CASE("an attached gradient of the input has the bits of the baked one over 
     }
 }
 
-TEST_CASE("an attached product takes every epilogue, derivative, gate and order that the baked one does") {
+TEST_CASE(
+    "an attached product takes every epilogue, derivative, block scale and order that the baked one does") {
   struct Form {
     Epilogue epilogue;
     Activation derivative = Activation::none;
-    bool gates = false;
+    bool block_scales = false;
     ActivationOrder order = ActivationOrder::batch_major;
     bool packed = false;
     Operation operation = Operation::forward;
@@ -184,8 +185,8 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
       {.epilogue = {.bias = true, .activation = Activation::gelu}},
       {.epilogue = {.scale = true, .residual = true}},
       {.epilogue = {.bias = true, .activation = Activation::silu, .glu = true}},
-      {.epilogue = {}, .gates = true},
-      {.epilogue = {}, .gates = true, .operation = Operation::grad_input},
+      {.epilogue = {}, .block_scales = true},
+      {.epilogue = {}, .block_scales = true, .operation = Operation::grad_input},
       {.epilogue = {}, .derivative = Activation::relu, .operation = Operation::grad_input},
       {.epilogue = {.bias = true}, .order = ActivationOrder::feature_major},
       {.epilogue = {}, .packed = true},
@@ -196,7 +197,7 @@ TEST_CASE("an attached product takes every epilogue, derivative, gate and order 
         Problem problem = product_of(another_layout(), {16, 16}, 33, dtype, dtype);
         problem.epilogue = form.epilogue;
         problem.derivative = form.derivative;
-        problem.gates = form.gates;
+        problem.block_scales = form.block_scales;
         problem.order = form.order;
         problem.operation = form.operation;
         Config config = vector_config(tile_n, 2);
@@ -222,8 +223,8 @@ TEST_CASE("an attached gradient of the weight has the bits of the baked one on a
         problem.bias_gradient = ends;
         problem.epilogue.scale = ends && turn % 2 == 0;
         problem.derivative = ends ? Activation::gelu : Activation::none;
-        problem.gates = ends && turn % 4 < 2;
-        problem.gate_gradient = problem.gates;
+        problem.block_scales = ends && turn % 4 < 2;
+        problem.block_scale_gradient = problem.block_scales;
         const Binary shared = shared_binary(problem, host(std::array{2, 1, 7}[turn % 3]), config);
         for (std::size_t i = 0; i < 4; ++i) {
           problem.layout = layouts[turn++ % layouts.size()];

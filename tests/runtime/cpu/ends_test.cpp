@@ -14,7 +14,7 @@
 #include "oracle/spmm_inputs.h"
 #include "tests/runtime/cpu/product_fixture.h"
 
-// Everything around a product: epilogues, gates, derivatives, feature-major activations, ragged edges.
+// Everything around a product: epilogues, block scales, derivatives, feature-major activations, ragged edges.
 
 namespace sparsekiln::cpu {
 namespace {
@@ -63,7 +63,7 @@ CheckResult run_guarded(const Problem& problem, const Binary& binary, const Host
   const GuardedCopy x(inputs.x, alignment), z(inputs.of("z").bytes, alignment),
       residual(inputs.of("residual").bytes, alignment), w(as_read(problem, binary, inputs.w)),
       v(as_read(problem, binary, inputs.of("v").bytes)), bias(inputs.of("bias").bytes, 1),
-      v_bias(inputs.of("v_bias").bytes, 1), gates(inputs.of("gates").bytes, 1);
+      v_bias(inputs.of("v_bias").bytes, 1), block_scales(inputs.of("block_scales").bytes, 1);
   // y is aligned as little as was promised.
   const auto offset = static_cast<std::size_t>(problem.alignment == 16 ? 0 : problem.alignment);
   std::vector<std::byte> memory(output.image().size() + 64);
@@ -86,7 +86,7 @@ CheckResult run_guarded(const Problem& problem, const Binary& binary, const Host
   launch.residual_stride = inputs.of("residual").stride;
   launch.z = z.data();
   launch.z_stride = inputs.of("z").stride;
-  launch.gates = gates.data();
+  launch.block_scales = block_scales.data();
   launch.set_scale(inputs.alpha, inputs.beta);
   module->launch(0, launch);
   std::memcpy(output.image().data(), image, output.image().size());
@@ -114,7 +114,7 @@ Problem some_problem(std::size_t turn, Operation operation, ActivationOrder orde
   const BlockShape block = kBlocks[(turn / 3) % kBlocks.size()];
   Problem problem = product_of(grid(kGrid), block, 66, dtype, out_dtype, operation);
   problem.order = order;
-  problem.gates = turn % 3 == 1;
+  problem.block_scales = turn % 3 == 1;
   if (turn % 4 >= 2) {
     problem.cut_in_features = std::int64_t{kSide} * block.in - static_cast<std::int64_t>(1 + turn % 7);
     problem.cut_out_features = std::int64_t{kSide} * block.out - static_cast<std::int64_t>(1 + turn % 5);
@@ -191,18 +191,18 @@ TEST_CASE("partial edge blocks are exact as emitted for AVX-512") {
 TEST_CASE("weights beyond the features of partial edge blocks may be anything") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
-      for (const auto& [tile_n, packed, gates] : {std::tuple{1, false, false},
-                                                  {1, true, false},
-                                                  {4, true, false},
-                                                  {16, false, false},
-                                                  {16, true, false},
-                                                  {1, false, true},
-                                                  {4, false, true},
-                                                  {4, true, true},
-                                                  {16, false, true}}) {
+      for (const auto& [tile_n, packed, block_scales] : {std::tuple{1, false, false},
+                                                         {1, true, false},
+                                                         {4, true, false},
+                                                         {16, false, false},
+                                                         {16, true, false},
+                                                         {1, false, true},
+                                                         {4, false, true},
+                                                         {4, true, true},
+                                                         {16, false, true}}) {
         if (packed && operation != Operation::forward) continue;
         Problem problem = product_of(grid(kGrid), {16, 16}, 66, dtype, DType::f32, operation);
-        problem.gates = gates;
+        problem.block_scales = block_scales;
         problem.cut_in_features = kSide * 16 - 5;
         problem.cut_out_features = kSide * 16 - 3;
         HostInputs inputs = make_inputs(problem, 20, Inputs::small_integers, 1);
@@ -225,19 +225,19 @@ TEST_CASE("weights beyond the features of partial edge blocks may be anything") 
         const CheckResult check_result = run_guarded(problem, *binary, inputs);
         CAPTURE(tile_n);
         CAPTURE(packed);
-        CAPTURE(gates);
+        CAPTURE(block_scales);
         CHECK_MESSAGE(check_result.ok, check_result.first_failure);
       }
 }
 
-TEST_CASE("neither a block whose gate is zero nor its x is used") {
+TEST_CASE("neither a block whose scale is zero nor its x is used") {
   for (const Operation operation : {Operation::forward, Operation::grad_input})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       Problem problem = product_of(grid(kGrid), {16, 8}, 66, dtype, DType::f32, operation);
-      problem.gates = true;
+      problem.block_scales = true;
       HostInputs inputs = make_inputs(problem, 20, Inputs::small_integers, 1);
       const Spmm product(problem);
-      auto* gates = reinterpret_cast<float*>(inputs.at("gates").bytes.data());
+      auto* block_scales = reinterpret_cast<float*>(inputs.at("block_scales").bytes.data());
       // x of the product's first column is NaN, and so is every block that is multiplied with it.
       for (std::int32_t row = 0; row < product.layout.rows(); ++row) {
         const std::int32_t b = product.layout.crow()[static_cast<std::size_t>(row)];
@@ -245,7 +245,7 @@ TEST_CASE("neither a block whose gate is zero nor its x is used") {
             product.layout.col()[static_cast<std::size_t>(b)] != 0)
           continue;
         const std::int32_t block = product.block_of_weight(b);
-        gates[block] = row % 2 == 0 ? 0.0F : -0.0F;
+        block_scales[block] = row % 2 == 0 ? 0.0F : -0.0F;
         for (std::int64_t i = 0; i < 128; ++i)
           store(dtype, std::numeric_limits<float>::quiet_NaN(), inputs.w.data(), block * 128 + i);
       }

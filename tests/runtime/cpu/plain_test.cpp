@@ -116,7 +116,7 @@ TEST_CASE("plain passes do all that comes with a product") {
         Problem problem = plain_problem(Operation::forward, grid(kAwkward), {16, 8}, 40, types);
         problem.epilogue = epilogue;
         problem.order = order;
-        problem.gates = turn++ % 2 == 0;
+        problem.block_scales = turn++ % 2 == 0;
         if (turn % 3 == 0) problem.cut_in_features = problem.in_features() - 3;
         if (turn % 3 == 0) problem.cut_out_features = problem.out_features() - 5;
         const Kernel kernel = built(problem);
@@ -138,9 +138,9 @@ TEST_CASE("plain passes do all that comes with gradients") {
             problem.order = order;
             problem.derivative = row.value;
             problem.epilogue.scale = turn % 2 == 0;
-            problem.gates = turn % 3 != 0;
+            problem.block_scales = turn % 3 != 0;
             problem.bias_gradient = of_weight && turn % 2 == 0;
-            problem.gate_gradient = of_weight && problem.gates && turn % 4 != 1;
+            problem.block_scale_gradient = of_weight && problem.block_scales && turn % 4 != 1;
             problem.alignment = static_cast<std::int32_t>(std::max<std::size_t>(2, size_of(types.first)));
             ++turn;
             if (cut) problem.cut_in_features = problem.in_features() - 7;

@@ -98,7 +98,7 @@ inline void check_gradient(const Kernel& kernel, const Problem& problem, const S
 /// All bytes that a launch leaves, poison included.
 inline std::vector<std::byte> bytes_of(const SddmmOutputs& outputs) {
   std::vector<std::byte> bytes;
-  for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dgates})
+  for (const PoisonedOutput* output : {&outputs.dw, &outputs.dbias, &outputs.dblock_scales})
     bytes.insert(bytes.end(), output->image().begin(), output->image().end());
   return bytes;
 }

@@ -117,7 +117,7 @@ TEST_CASE("the gradient of the weight is scaled, and added to beta times what wa
     }
 }
 
-TEST_CASE("gradients of biases and gates come with that of the weight, glu and derived or not") {
+TEST_CASE("gradients of biases and block scales come with that of the weight, glu and derived or not") {
   std::size_t turn = 0;
   for (const auto& [dtype, out_dtype] : kTypes)
     for (const std::int32_t stages : {kEachForItself, kPackedOnce})
@@ -125,8 +125,8 @@ TEST_CASE("gradients of biases and gates come with that of the weight, glu and d
         for (const BlockShape block : {kBlocks[turn % 4], kBlocks[4 + turn % 4]}) {
           Problem problem = gradient_of(grid(kAwkward), block, 70, dtype, out_dtype);
           problem.bias_gradient = true;
-          problem.gates = turn % 3 != 0;
-          problem.gate_gradient = problem.gates && glu;
+          problem.block_scales = turn % 3 != 0;
+          problem.block_scale_gradient = problem.block_scales && glu;
           problem.epilogue.scale = turn % 2 == 0;
           problem.derivative =
               std::array{Activation::none, Activation::relu, Activation::gelu, Activation::silu}[turn++ % 4];
@@ -148,8 +148,8 @@ TEST_CASE(
           Problem problem = gradient_of(grid(kAwkward), block, 70, dtype, out_dtype);
           problem.order = order;
           problem.alignment = std::array{16, 8, 4}[turn % 3];
-          problem.bias_gradient = problem.gates = problem.gate_gradient = problem.epilogue.scale =
-              turn % 2 == 0;
+          problem.bias_gradient = problem.block_scales = problem.block_scale_gradient =
+              problem.epilogue.scale = turn % 2 == 0;
           if (turn % 4 < 2) {
             problem.cut_in_features = problem.in_features() - block.in + 1 + 5 * (block.in / 8 - 1);
             problem.cut_out_features = problem.out_features() - block.out + 3;
@@ -168,11 +168,11 @@ TEST_CASE(
         }
 }
 
-TEST_CASE("what is infinite within the edges leaves zeros beyond them, and in blocks of a gate of 0") {
+TEST_CASE("what is infinite within the edges leaves zeros beyond them, and in blocks whose scale is 0") {
   Problem problem = gradient_of(grid("11/11"), {16, 16}, 8);
   problem.cut_in_features = 20;
   problem.cut_out_features = 19;
-  problem.gates = true;
+  problem.block_scales = true;
   problem.epilogue.scale = true;
   const Sddmm gradient(problem);
   const Kernel kernel = sddmm_kernel(problem, host(), sddmm_config(16, kPackedOnce, 2));
@@ -183,7 +183,7 @@ TEST_CASE("what is infinite within the edges leaves zeros beyond them, and in bl
       if (!std::isnan(to_float(DType::f32, side->data(), static_cast<std::int64_t>(i))))
         store(DType::f32, infinity, side->data(), static_cast<std::int64_t>(i));
   for (std::int64_t block = 0; block < 4; ++block)
-    store(DType::f32, block == 0 ? 0.F : 1.F, inputs.gates.data(), block);
+    store(DType::f32, block == 0 ? 0.F : 1.F, inputs.block_scales.data(), block);
   SddmmOutputs outputs = launched(kernel, problem, inputs);
   std::int64_t at = 0;
   for (std::int64_t block = 0; block < 4; ++block)
@@ -204,19 +204,19 @@ TEST_CASE("what is beyond the edges is zeros, whatever scales the gradient") {
   for (const auto& [dtype, out_dtype] : kTypes)
     for (const std::int64_t n : {0, 1, 4})
       for (const bool scale : {false, true})
-        for (const bool gate_gradient : {false, true}) {
+        for (const bool block_scale_gradient : {false, true}) {
           Problem problem = gradient_of(grid("11/11"), {16, 16}, 8, dtype, out_dtype);
           problem.cut_in_features = 20;
           problem.cut_out_features = 19;
-          problem.gates = true;
-          problem.gate_gradient = gate_gradient;
+          problem.block_scales = true;
+          problem.block_scale_gradient = block_scale_gradient;
           problem.epilogue.scale = scale;
           const Sddmm gradient(problem);
           const Kernel kernel = sddmm_kernel(problem, host(), sddmm_config(16, kEachForItself));
           for (const float factor : {kInf, kNan}) {
             SddmmInputs inputs = make_inputs(gradient, {.n = n}, Inputs::small_integers, 1);
             for (std::int64_t block = 0; block < 4; ++block)
-              store(DType::f32, block == 1 ? 1 : factor, inputs.gates.data(), block);
+              store(DType::f32, block == 1 ? 1 : factor, inputs.block_scales.data(), block);
             if (scale) inputs.alpha = factor;
             const SddmmOutputs outputs = launched(kernel, problem, inputs);
             std::int64_t at = 0;
@@ -228,7 +228,7 @@ TEST_CASE("what is beyond the edges is zeros, whatever scales the gradient") {
             CAPTURE(name(dtype));
             CAPTURE(n);
             CAPTURE(scale);
-            CAPTURE(gate_gradient);
+            CAPTURE(block_scale_gradient);
             CAPTURE(factor);
             CHECK(not_zero == 0);
           }

@@ -1,4 +1,4 @@
-#include "compiler/block_gates.h"
+#include "compiler/block_scales.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@ std::int64_t layout_blocks(const Convolution& convolution, std::int64_t weight_b
   return taps != 0 ? weight_blocks / taps : std::ssize(convolution.tap_mask) / convolution.taps();
 }
 
-BlockGates::BlockGates(const Convolution& convolution, std::int64_t weight_blocks)
+BlockScales::BlockScales(const Convolution& convolution, std::int64_t weight_blocks)
     : count_(static_cast<std::int32_t>(layout_blocks(convolution, weight_blocks))),
       taps_(convolution.present() ? convolution.taps_of_block() : 1) {
   if (taps_ != 0) return;
@@ -24,14 +24,14 @@ BlockGates::BlockGates(const Convolution& convolution, std::int64_t weight_block
   }
 }
 
-std::int32_t BlockGates::of(std::int32_t weight_block) const {
+std::int32_t BlockScales::of(std::int32_t weight_block) const {
   if (taps_ != 0) return weight_block / taps_;
   const auto after = std::upper_bound(first_.begin(), first_.end(), weight_block);
   return static_cast<std::int32_t>(after - first_.begin()) - 1;
 }
 
-std::int32_t BlockGates::first(std::int32_t gate) const {
-  return taps_ != 0 ? gate * taps_ : first_[static_cast<std::size_t>(gate)];
+std::int32_t BlockScales::first(std::int32_t scale) const {
+  return taps_ != 0 ? scale * taps_ : first_[static_cast<std::size_t>(scale)];
 }
 
 }  // namespace sparsekiln

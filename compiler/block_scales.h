@@ -11,23 +11,24 @@ namespace sparsekiln {
 /// a linear layer they are the same.
 [[nodiscard]] std::int64_t layout_blocks(const Convolution& convolution, std::int64_t weight_blocks);
 
-/// Which blocks of values each gate scales: all taps of a block of the layout, which are neighbours.
-class BlockGates {
+/// Which blocks of values each block scale multiplies: all taps of a block of the layout, which are
+/// neighbours.
+class BlockScales {
  public:
-  /// One gate for each block of values.
-  BlockGates() = default;
+  /// One for each block of values.
+  BlockScales() = default;
   /// `weight_blocks`: of values.
-  BlockGates(const Convolution& convolution, std::int64_t weight_blocks);
+  BlockScales(const Convolution& convolution, std::int64_t weight_blocks);
 
   [[nodiscard]] std::int32_t count() const { return count_; }
-  /// The blocks of values of every gate; 0: gates differ in this.
+  /// The blocks of values of every block scale; 0: they differ in this.
   [[nodiscard]] std::int32_t taps() const { return taps_; }
-  /// Whether a gate scales several.
+  /// Whether one multiplies several.
   [[nodiscard]] bool shared() const { return taps_ != 1; }
-  /// The gate of a block of values.
+  /// The number of the scale of a block of values.
   [[nodiscard]] std::int32_t of(std::int32_t weight_block) const;
-  /// The first block of values of a gate; of the gate after the last one, where those end.
-  [[nodiscard]] std::int32_t first(std::int32_t gate) const;
+  /// The first block of values of a block scale; of the one after the last one, where those end.
+  [[nodiscard]] std::int32_t first(std::int32_t scale) const;
 
  private:
   std::int32_t count_ = 0;
