@@ -7,10 +7,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include <unistd.h>
+
 namespace sparsekiln {
 
 /// Equal requests at the same time do the work once: the first caller does it, the others wait for its result
-/// (or its exception).
+/// (or its exception). A process that was forked waits for no thread of its parent.
 template <typename Key, typename Value, typename Hash = std::hash<Key>>
 class SingleFlight {
  public:
@@ -21,12 +23,12 @@ class SingleFlight {
     {
       std::unique_lock lock(mutex_);
       const auto flying = flights_.find(key);
-      if (flying != flights_.end()) {
-        const std::shared_future<Value> result = flying->second;
+      if (flying != flights_.end() && flying->second.process == ::getpid()) {
+        const std::shared_future<Value> result = flying->second.result;
         lock.unlock();
         return {result.get(), false};
       }
-      flights_.emplace(key, promise.get_future().share());
+      flights_.insert_or_assign(key, Flight{promise.get_future().share(), ::getpid()});
     }
     try {
       Value value = work();
@@ -41,13 +43,18 @@ class SingleFlight {
   }
 
  private:
+  struct Flight {
+    std::shared_future<Value> result;
+    pid_t process;
+  };
+
   void land(const Key& key) {
     const std::lock_guard lock(mutex_);
     flights_.erase(key);
   }
 
   std::mutex mutex_;
-  std::unordered_map<Key, std::shared_future<Value>, Hash> flights_;
+  std::unordered_map<Key, Flight, Hash> flights_;
 };
 
 }  // namespace sparsekiln

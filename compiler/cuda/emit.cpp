@@ -382,8 +382,8 @@ class KernelWriter {
     write(range.config, instance, std::move(entry), schedule.counters > 0);
   }
 
-  /// What the entry lacks is filled in when a layout is attached.
-  /// A kernel without a layout depends on nothing but its config: that of entry `kernel` serves this one.
+  /// What the entry lacks is filled in when a layout is attached. A kernel without a layout depends on its
+  /// config alone, so that the kernel of entry `kernel`, which has the same one, serves this entry.
   void write_attached(const RangedConfig& range, std::size_t kernel) {
     const Instance instance = instance_of(problem_, target_, range.config);
     Entry entry = entry_of(problem_, range, instance, kernel);

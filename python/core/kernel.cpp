@@ -314,6 +314,7 @@ sk_kernel* Kernel::copy() const {
 sk_kernel_view Kernel::view() const { return now_->view(); }
 nb::object Kernel::layout() const { return now_->layout; }
 const sk_kernel* Kernel::handle() const { return now_->handle.get(); }
+std::shared_ptr<const sk_kernel> Kernel::hold() const { return {now_, now_->handle.get()}; }
 
 nb::dict Kernel::computation() const {
   nb::dict texts;

@@ -34,6 +34,8 @@ class Kernel {
   [[nodiscard]] nb::object layout() const;
   /// As long as this has no other layout, for other libraries of the package: see interface.h.
   [[nodiscard]] const sk_kernel* handle() const;
+  /// The same, which another layout does not end. Taken and released under the GIL.
+  [[nodiscard]] std::shared_ptr<const sk_kernel> hold() const;
   /// Every field of what is computed, as text, by its name as an argument of sparsekiln.compile.
   [[nodiscard]] nb::dict computation() const;
   [[nodiscard]] sk_kernel* copy() const;  ///< a handle of its own, as sk_kernel_copy

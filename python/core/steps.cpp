@@ -56,8 +56,8 @@ Steps::Steps(const nb::sequence& launches, const nb::sequence& written) {
 
 void Steps::run(const nb::sequence& kernels, const nb::sequence& tensors, std::size_t begin, std::size_t end,
                 std::int32_t threads, double epsilon, nb::handle workspace) const {
-  std::vector<const sk_kernel*> handles;
-  for (const nb::handle kernel : kernels) handles.push_back(nb::cast<const Kernel&>(kernel).handle());
+  std::vector<std::shared_ptr<const sk_kernel>> held;
+  for (const nb::handle kernel : kernels) held.push_back(nb::cast<const Kernel&>(kernel).hold());
   std::vector<std::unique_ptr<Tensor>> given;
   for (const nb::handle tensor : tensors) {
     const std::size_t i = given.size();
@@ -76,6 +76,7 @@ void Steps::run(const nb::sequence& kernels, const nb::sequence& tensors, std::s
   std::optional<Tensor> space;
   if (!workspace.is_none()) {
     const DLTensor& bytes = space.emplace("workspace", workspace, true).get();
+    if (bytes.ndim != 1) throw nb::value_error("a workspace has one dimension");
     settings.workspace = static_cast<std::byte*>(bytes.data) + bytes.byte_offset;
     settings.workspace_size = bytes.shape[0] * bytes.dtype.bits / 8;
   }
@@ -91,13 +92,14 @@ void Steps::run(const nb::sequence& kernels, const nb::sequence& tensors, std::s
       operands[count] = {operand.name.c_str(), &parts[count]};
       ++count;
     }
-    return sk_kernel_run(handles[one.kernel], operands.data(), count, &settings);
+    return sk_kernel_run(held[one.kernel].get(), operands.data(), count, &settings);
   };
   for (std::size_t i = begin; i < end; ++i) {
-    if (launches_[i].kernel >= handles.size()) throw nb::value_error("a kernel that is not there");
+    if (launches_[i].kernel >= held.size()) throw nb::value_error("a kernel that is not there");
     for (const Operand& operand : launches_[i].operands) {
       const std::int64_t there = given[operand.tensor]->get().shape[0];
-      if (operand.rows >= 0 && (operand.first < 0 || operand.first + operand.rows > there))
+      if (operand.rows != -1 &&
+          (operand.rows < 0 || operand.first < 0 || operand.first + operand.rows > there))
         throw nb::value_error("rows that a tensor does not have");
     }
   }

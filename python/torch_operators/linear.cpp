@@ -146,7 +146,7 @@ std::tuple<Tensor, Tensor> grad_weight(const Tensor& given_x, const Tensor& give
   return {results[0], results[1]};
 }
 
-/// The backward pass of `linear` in one call.
+/// The backward pass of `linear` by one call of the dispatcher: two launches.
 std::tuple<Tensor, Tensor, Tensor> gradients(const Tensor& given_dy, const std::optional<Tensor>& z,
                                              const Tensor& x, const Tensor& values, const Tensor& crow,
                                              const Tensor& col, std::int64_t in_features,

@@ -21,7 +21,7 @@ def soon(monkeypatch):
     """Layouts stay after a few calls, and nothing of other tests is said or switched."""
     monkeypatch.setattr(baking, "CALLS", _CALLS)
     monkeypatch.setattr(baking, "SECONDS", 0)
-    monkeypatch.setattr(baking, "_said", False)
+    monkeypatch.setattr(background, "_said", set())
     monkeypatch.setattr(baking, "_on", True)
     yield
     baking.worker.wait()

@@ -1,5 +1,9 @@
 """Launches that follow one another, made by one call of the library."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -71,6 +75,55 @@ def test_numbers_that_are_not_there_are_refused(kernel, kernels, tensors, begin,
     assert len(core) == 1
     with pytest.raises(ValueError, match="not there"):
         core.run([kernel for _ in kernels], [given[name] for name in tensors], begin, end)
+
+
+_RELAYOUTS = """
+import threading, numpy as np, sparsekiln
+from sparsekiln import _core
+layouts = [sparsekiln.Layout(np.array(one, bool)) for one in ([[1, 0], [1, 1]], [[1, 1], [0, 1]])]
+kernel = sparsekiln.compile(layouts[0], 16, sparsekiln.up_to(512), target="cpu", attached=True)
+x, w, y = np.ones((512, 32), np.float32), np.ones((3, 16, 16), np.float32), np.zeros((512, 32), np.float32)
+steps = _core.Steps([(0, [("x", 0, 0, 512), ("w", 1, 0, -1), ("y", 2, 0, 512)])] * 50, [2])
+ended = threading.Event()
+def move():
+    while not ended.is_set():
+        for layout in layouts:
+            kernel.relayout(layout)
+mover = threading.Thread(target=move)
+mover.start()
+for _ in range(60):
+    steps.run([kernel], [x, w, y], 0, 50, threads=1)
+    assert {float(y[0, 0]), float(y[0, 16])} == {16.0, 32.0}
+ended.set()
+mover.join()
+"""
+
+
+def test_a_kernel_that_gets_another_layout_ends_with_the_one_it_began_with():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", _RELAYOUTS], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_steps_that_are_kept_are_bounded(monkeypatch):
+    made = []
+
+    @launches.kept_steps
+    def of(count):
+        made.append(count)
+        return Steps([Launch("k", 1, {"x": Rows("x"), "w": Rows("w"), "y": Rows("y")})] * count, ["y"])
+
+    monkeypatch.setattr(launches, "_MOST_KEPT", 10)
+    assert len(of(4).launches) == 4 and of(4) is of(4) and made == [4]
+    of(5)
+    assert of(4) is of(4) and made == [4, 5]
+    of(6)  # so that 5, used before 4, goes
+    of(4)
+    of(5)
+    assert made == [4, 5, 6, 5]
+    of(100)
+    of(100)
+    assert made[-1] == 100 and made.count(100) == 1
 
 
 def one_by_one(steps, kernels, tensors, epsilon=1e-5):

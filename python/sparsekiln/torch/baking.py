@@ -46,13 +46,3 @@ def is_on() -> bool:
 
 
 worker = Worker("sparsekiln baking", niceness=10)
-
-_said = False
-
-
-def say_once(error: Exception) -> None:
-    """That a bake has failed; the kernels that are there stay in use."""
-    global _said
-    if not _said:
-        _said = True
-        warnings.warn(f"a kernel was not compiled with its layout, and goes on without: {error}", RuntimeWarning, stacklevel=2)

@@ -17,7 +17,7 @@ _seen: dict[Hashable, int] = {}
 
 
 def see_number_of_blocks(kind: Hashable, number: int) -> None:
-    """That there is a layer with so many blocks. `kind`: what layers have in common whose graphs differ in this alone."""
+    """Notes that a layer has so many blocks. `kind`: what layers have in common whose graphs differ in this alone."""
     if _seen.setdefault(kind, number) != number:
         make_numbers_of_blocks_dynamic()
 

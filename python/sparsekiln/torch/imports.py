@@ -1,5 +1,6 @@
 """Actions when others import a module that this package would import for nothing else: that may take longer than all of the package."""
 
+import importlib
 import importlib.abc
 import importlib.util
 import sys
@@ -13,8 +14,11 @@ _waiting: dict[str, list[Callable[[ModuleType], Any]]] = {}
 
 def when_imported(name: str, action: Callable[[ModuleType], Any]) -> None:
     """Calls it with the module of this name: now, if it has been imported, or when it has been."""
-    if name in sys.modules:
-        action(sys.modules[name])
+    module = sys.modules.get(name)
+    if module is not None:
+        if getattr(module.__spec__, "_initializing", False):  # by another thread, which this waits for
+            module = importlib.import_module(name)
+        action(module)
         return
     if not _waiting:
         sys.meta_path.insert(0, _Finder())

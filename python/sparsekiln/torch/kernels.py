@@ -35,6 +35,12 @@ MOST_CONVOLUTIONS = 256
 _BOUNDS = (1 << 20, 1 << 30)
 
 
+# Guards all that is known of kernels, and is held while one is shared with C++ and while those that were are forgotten; by the same thread, too,
+# where Python collects a Weight. Nothing is compiled under it. A process is forked between such moments.
+_lock = threading.RLock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
 class Use(NamedTuple):
     """One way of using a layout: everything that a kernel is compiled for except the layout and the batch."""
 
@@ -80,14 +86,13 @@ class LayoutKernels:
     """A layout and the kernels made for it. Copies and pickles of it are the same object, in the process they are in."""
 
     __slots__ = (
-        "__weakref__", "_asked_to_bake", "_begun", "_calls", "_compiles", "_gate", "_kernels", "_lock", "_replaced", "_weights", "layout",
+        "__weakref__", "_asked_to_bake", "_begun", "_calls", "_compiles", "_gate", "_kernels", "_replaced", "_weights", "layout",
     )  # fmt: skip
 
     def __init__(self, layout: "sparsekiln.Layout"):
         self.layout = layout
         self._gate: LayoutKernels | None = None
         self._kernels: dict[tuple[Use, int], Any] = {}
-        self._lock = threading.Lock()
         self._compiles: dict[tuple[Use, int], background.Job] = {}  # that were begun before a call waits for them
         self._begun = time.monotonic()
         self._calls: dict[tuple[Use, int], int] = {}  # of each kernel
@@ -114,7 +119,7 @@ class LayoutKernels:
     def begin(self, use: Use, n: int) -> background.Job:
         """Has that kernel compiled by another thread, unless it was begun before."""
         key = use, use.bound(n)
-        with self._lock:
+        with _lock:
             job = self._compiles.get(key)
             if job is None or job.is_lost():
                 job = self._compiles[key] = background.Job(functools.partial(_compile_if_used, weakref.ref(self), key))
@@ -132,6 +137,7 @@ class LayoutKernels:
             self._keep(key, compile_kernel(self.layout, *key, require="built"))
         except sparsekiln.Error:
             return False
+        made.kernel = weakref.ref(self), use, n
         return True
 
     def count_call(self, key: tuple[Use, int], count: int = 1) -> None:
@@ -142,7 +148,7 @@ class LayoutKernels:
             self._bake(key)
 
     def _bake(self, key: tuple[Use, int]) -> None:
-        with self._lock:
+        with _lock:
             if key in self._asked_to_bake or key not in self._kernels or not is_baked_later(key[0]):
                 return
             self._asked_to_bake.add(key)
@@ -151,7 +157,7 @@ class LayoutKernels:
 
     def take_baked(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel | None") -> None:
         """Instead of the one with tables, from the next call on. None: there is none now, and it may be asked for again."""
-        with self._lock:
+        with _lock:
             before = self._kernels.get(key)
             if kernel is None or before is None:  # there was no room for it
                 self._asked_to_bake.discard(key)
@@ -164,7 +170,7 @@ class LayoutKernels:
 
     def add_user(self, weight: "Weight") -> None:
         """That keeps kernels, and has to forget those that are replaced."""
-        with self._lock:
+        with _lock:
             self._weights = [one for one in self._weights if one() is not None]
             self._weights.append(weakref.ref(weight))
 
@@ -194,7 +200,7 @@ class LayoutKernels:
         use, bound = key
         small = use.bound(0)
         asks_after = baking.CALLS if is_baked_later(use) and key not in self._replaced else 0
-        with _sharing:
+        with _lock:
             if self._kernels.get(key) is kernel:
                 functions.sparsekiln_torch_add(
                     weight.number, kernel.handle, weight.blocks, 0 if bound == small else small + 1, bound, asks_after, *weight.versions
@@ -202,12 +208,12 @@ class LayoutKernels:
 
     def kernels(self) -> list["sparsekiln.Kernel"]:
         """All kernels made so far."""
-        with self._lock:
+        with _lock:
             return list(self._kernels.values())
 
     def made(self) -> list[tuple[Use, int, str]]:
         """The use, the largest batch and the architecture of all kernels made so far, of the layout of one gate, too."""
-        with self._lock:
+        with _lock:
             own = [(use, bound, kernel.target) for (use, bound), kernel in self._kernels.items()]
         return own if self._gate is None else own + self._gate.made()
 
@@ -220,7 +226,7 @@ class LayoutKernels:
         return self._keep(key, compile_kernel(self.layout, use, bound))
 
     def _keep(self, key: tuple[Use, int], kernel: "sparsekiln.Kernel") -> "sparsekiln.Kernel":
-        with self._lock:
+        with _lock:
             there = self._kernels.get(key)
             if there is not None:
                 return there
@@ -251,23 +257,27 @@ class _Made(threading.local):
     kernel: tuple[weakref.ref[LayoutKernels], Use, int] | None = None
 
 
-#: The last kernel that a call of this thread has waited for, and the batch of the call.
+#: The last kernel that a call of this thread was the first one to need, and the batch of the call.
 made = _Made()
 
 
-def begin_gradients(crow: torch.Tensor, col: torch.Tensor, derivative: str, of_x: bool, of_weight: bool, of_bias: bool) -> None:
-    """After a forward pass of these index tensors for which made.kernel is not None: has the kernels of its backward pass compiled
-    meanwhile. `derivative`: the activation, whose derivative they compute."""
+def begin_gradients(
+    crow: torch.Tensor, col: torch.Tensor, values: torch.Tensor, derivative: str, of_x: bool, of_weight: bool, of_bias: bool
+) -> None:
+    """After a forward pass of these index tensors and values for which made.kernel is not None: has the kernels of its backward pass
+    compiled meanwhile. `derivative`: the activation, whose derivative they compute."""
     assert made.kernel is not None
     (reference, use, n), made.kernel = made.kernel, None
     kernels = reference()
-    if kernels is None or use.operation != "forward" or known_kernels(crow, col) is not kernels:
+    is_of_call = kernels is not None and known_kernels(crow, col) is kernels and (use.block, use.dtype) == (tuple(values.shape[-2:]), values.dtype)
+    if kernels is None or not is_of_call or use.operation != "forward":  # that of another call, which recorded nothing
         return
     gradient = use._replace(epilogue="none", derivative=derivative, overlap=False)
     if of_x:
         kernels.begin(gradient._replace(operation="grad_input"), n)
-    if of_weight:
-        kernels.begin(gradient._replace(operation="grad_weight", bias_gradient=of_bias), n)
+    of_weights = gradient._replace(operation="grad_weight", bias_gradient=of_bias)
+    if of_weight and not of_weights.keeps_images:  # else launches may take fewer images at a time
+        kernels.begin(of_weights, n)
 
 
 def _compile_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -> None:
@@ -290,7 +300,7 @@ def _bake_if_used(kernels: "weakref.ref[LayoutKernels]", key: tuple[Use, int]) -
         try:
             kernel = compile_kernel(layout, *key, baked=True)
         except Exception as error:  # whatever it is, there is a kernel, and it would fail again
-            baking.say_once(error)
+            background.say_once("a kernel was not compiled with its layout, and goes on without", error)
             return
     there = kernels()
     if there is not None:
@@ -343,7 +353,6 @@ def _target(device: torch.device) -> str:
 # which PyTorch does not count writes, the last ones found are kept.
 _by_digest: "weakref.WeakValueDictionary[str, LayoutKernels]" = weakref.WeakValueDictionary()
 _recent: deque[LayoutKernels] = deque(maxlen=256)
-_registry = threading.RLock()
 atexit.register(_recent.clear)  # before the extension is unloaded
 
 
@@ -358,7 +367,7 @@ atexit.register(kernels_without_blocks.cache_clear)
 
 def kernels_of(layout: "sparsekiln.Layout") -> LayoutKernels:
     """The LayoutKernels shared by all equal layouts of this process."""
-    with _registry:
+    with _lock:
         kernels = _by_digest.get(layout.digest)
         if kernels is None:
             kernels = _by_digest[layout.digest] = LayoutKernels(layout)
@@ -370,11 +379,6 @@ class Owner(Protocol):
 
     def settle_indices(self) -> None:
         """Has them hold its layout again, after others wrote to them; ValueError if they hold another one."""
-
-
-# Held while a kernel is shared, and while those that were are forgotten; by the same thread, too, where Python collects a Weight.
-_sharing = threading.RLock()
-os.register_at_fork(before=_sharing.acquire, after_in_parent=_sharing.release, after_in_child=_sharing.release)
 
 
 class _Launches(threading.local):
@@ -449,7 +453,7 @@ class Weight:
 
     def forget_kernels(self) -> None:
         """Has the next calls look for theirs: there are others now."""
-        with _sharing:
+        with _lock:
             self._ready.clear()
             self._forget_in_cpp()
 

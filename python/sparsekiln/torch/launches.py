@@ -1,6 +1,9 @@
 """Launches of kernels on tensors, and what they make of values that have room for more blocks than the layout has."""
 
-from collections.abc import Hashable, Mapping, Sequence
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,6 +15,11 @@ from sparsekiln import _core
 from .kernels import Weight
 
 Tensor = torch.Tensor
+
+
+def is_captured(tensor: Tensor) -> bool:
+    """Whether a CUDA graph captures launches on it."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 class Rows(NamedTuple):
@@ -45,6 +53,31 @@ class Steps:
             ],
             [number[tensor] for tensor in written if tensor in number],
         )
+
+
+#: Launches that are kept for later calls, of all kinds together: some 400 bytes each.
+_MOST_KEPT = 20_000
+
+
+def kept_steps(make: Callable[..., Steps]) -> Callable[..., Steps]:
+    """`make`, whose results are kept by its arguments: those used last, of _MOST_KEPT launches together."""
+    kept: OrderedDict[tuple, Steps] = OrderedDict()
+    lock = threading.Lock()
+
+    @functools.wraps(make)
+    def of(*arguments: Hashable) -> Steps:
+        with lock:
+            if (steps := kept.get(arguments)) is not None:
+                kept.move_to_end(arguments)
+                return steps
+        steps = make(*arguments)
+        with lock:
+            kept[arguments] = steps
+            while len(kept) > 1 and sum(len(one.launches) for one in kept.values()) > _MOST_KEPT:
+                kept.popitem(last=False)
+        return steps
+
+    return of
 
 
 def run_steps(

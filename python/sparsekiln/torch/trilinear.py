@@ -1,8 +1,8 @@
 """Derivatives of the products of a block-sparse weight.
 
 y = x · Wᵀ, dx = dy · W and dW = dyᵀ · x, of a linear layer or a convolution, are the derivatives of one trilinear form,
-Σ dy · (x · Wᵀ), by one of its three operands. Each takes two operands, and the gradient of its result stands where the third does: its own
-derivatives are the other two products.
+Σ dy · (x · Wᵀ), by dy, by x and by W. Each product takes two of these operands. The gradient of its result takes the place of the
+third one, and so its derivatives are the other two products.
 """
 
 import math
@@ -36,8 +36,8 @@ def sum_of_rows(dy: Tensor) -> Tensor:
 
 
 def gradients(products: Products, roles: dict[str, Tensor], wanted: set[str], bias: Tensor | None = None, bias_gradient: bool = False) -> dict:
-    """The derivatives of the trilinear form by those of its operands that are wanted: of "x", "w" and "dy". `bias` is added to that by
-    dy. The gradient of a bias comes as "bias", if it is wanted and comes with that by the weight."""
+    """The derivatives of the trilinear form by the operands that are wanted, of "x", "w" and "dy". `bias` is added to the derivative by dy.
+    With `bias_gradient`, the gradient of a bias comes as "bias" with the derivative by "w"."""
     found = {}
     if "x" in wanted:
         found["x"] = products.dx(roles["dy"], roles["w"])
@@ -63,15 +63,16 @@ def derivative(names: tuple[str, ...], operands: dict[str, str], products: Calla
 
     def save(ctx: Any, inputs: tuple, output: Any) -> None:
         given, needs = dict(zip(names, inputs)), dict(zip(names, ctx.needs_input_grad))
-        made = products(given)
-        ctx.products = made._replace(crow=None, col=None)
+        whole = products(given)
+        ctx.products = whole._replace(crow=None, col=None)
         ctx.adds_bias = given.get("bias") is True
         # An operand is needed for the gradient of the other.
         one, other = operands.values()
         kept = (given[name] if needs[beside] else None for name, beside in ((one, other), (other, one)))
-        ctx.save_for_backward(*kept, made.crow, made.col)
+        ctx.save_for_backward(*kept, whole.crow, whole.col)
         if kernels.made.kernel is not None and third == "dy":
-            kernels.begin_gradients(made.crow, made.col, "none", needs["x"], needs[operands["w"]], needs.get("bias", False))
+            of_weight = needs[operands["w"]]
+            kernels.begin_gradients(whole.crow, whole.col, given[operands["w"]], "none", needs["x"], of_weight, needs.get("bias", False))
 
     def backward(ctx: Any, gradient: Tensor, of_bias: Tensor | None = None) -> tuple:
         *kept, crow, col = ctx.saved_tensors

@@ -19,7 +19,7 @@ import torch
 
 import sparsekiln
 
-from .. import trilinear
+from .. import kernels, trilinear
 from ..custom_operator import Derivative, custom_operator
 from ..launch_overlap import Asked
 from ..operands import check_operand
@@ -114,6 +114,8 @@ def _save(ctx, inputs, output) -> None:
     x, values, gain, _, crow, col, *_ = inputs
     ctx.products = products_of(dict(zip(_NAMES, inputs)))._replace(crow=None, col=None)
     ctx.save_for_backward(x if any(ctx.needs_input_grad[1:3]) else None, values, gain, crow, col)
+    if kernels.made.kernel is not None:
+        kernels.begin_gradients(crow, col, values, "none", *ctx.needs_input_grad[:2], False)
 
 
 def _backward(ctx, dy) -> tuple:

@@ -180,7 +180,7 @@ class _Direct(torch.autograd.Function):
             z = library_operators.linear(*arguments[:-1], "none")
             y = products.ACTIVATIONS[arguments[-1]](z)
         if made.kernel is not None:
-            begin_gradients(*arguments[3:5], arguments[-1], *ctx.needs_input_grad[:3])
+            begin_gradients(*arguments[3:5], arguments[1], arguments[-1], *ctx.needs_input_grad[:3])
         _save(ctx, arguments, y, z)
         return y
 
@@ -222,7 +222,7 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, values, crow, col)
         y = library_operators.linear(x, values, bias, crow, col, *features, "none")
         if made.kernel is not None:
-            begin_gradients(crow, col, "none", *ctx.needs_input_grad[:3])
+            begin_gradients(crow, col, values, "none", *ctx.needs_input_grad[:3])
         return y
 
     @staticmethod

@@ -14,9 +14,10 @@ import torch
 import sparsekiln
 from sparsekiln import _core
 
+from ..background import say_once
 from ..kernels import LayoutKernels, Use, find, unshared
 from ..launch_overlap import start
-from ..launches import run, used, with_room
+from ..launches import is_captured, run, used, with_room
 from ..operands import blocks_for, check_bias, check_indices, check_matrix, check_one_device, check_sides, check_weight, dense, readable
 
 Tensor = torch.Tensor
@@ -43,16 +44,21 @@ def derived(activation: str, dy: Tensor, z: Tensor) -> Tensor:
         return torch.autograd.grad(ACTIVATIONS[activation](at), at, dy, create_graph=differentiable)[0]
 
 
-def _is_computed_apart(kernels: LayoutKernels, use: Use, n: int) -> bool:
+def _is_computed_apart(kernels: LayoutKernels, use: Use, n: int, operand: Tensor) -> bool:
     """Whether an activation, or its derivative, is left to PyTorch: on a GPU, while the kernel that computes it with the product is being
-    compiled, where the one without is in a pack or the cache. Results are then rounded once more."""
+    compiled, where the one without is in a pack or the cache. Results are then rounded once more. A launch that a CUDA graph captures
+    waits for the kernel, since the graph would go on without."""
     plain = use._replace(epilogue="bias" if use.epilogue.startswith("bias") else "none", derivative="none")
     if use.device.type != "cuda" or plain == use or torch.are_deterministic_algorithms_enabled() or kernels.has(use, n):
         return False
     if not kernels.has(plain, n):
         return False
-    kernels.begin(use, n)
-    return True
+    job = kernels.begin(use, n)
+    if is_captured(operand):
+        job.finish()
+    if job.error is not None:
+        say_once("an activation is left to PyTorch, since its kernel was not compiled", job.error)
+    return not kernels.has(use, n)
 
 
 def check_activation(activation: str) -> None:
@@ -93,7 +99,7 @@ def linear(
     check_linear(x, values, bias, crow, col, in_features, out_features, activation)
     values, bias = dense(used(values, weight)), None if bias is None else dense(bias)
     use = _use_of_linear(x, values, bias, in_features, out_features, activation)
-    if _is_computed_apart(weight.kernels, use, n):
+    if _is_computed_apart(weight.kernels, use, n, x):
         with unshared():
             return ACTIVATIONS[activation](linear(x, *constants, crow, col, in_features, out_features, "none", overlap))
     begin = start(overlap, constants, (values, bias))
@@ -165,7 +171,7 @@ def grad_input(
     check_grad_input(dy, z, values, crow, col, in_features, out_features, activation)
     values = dense(used(values, weight))
     use = _use_of_grad_input(dy, values, in_features, out_features, activation)
-    if _is_computed_apart(weight.kernels, use, n):
+    if _is_computed_apart(weight.kernels, use, n, dy):
         with unshared():
             return grad_input(derived(activation, dy, z), None, *constants, crow, col, in_features, out_features, "none", overlap)
     begin = start(overlap, constants, (values,))
@@ -216,7 +222,7 @@ def grad_weight(
         "grad_weight", (block_out, block_in), in_features, out_features, x.dtype, x.device, derivative=activation,
         bias_gradient=bias,
     )  # fmt: skip
-    if _is_computed_apart(weight.kernels, use, n):
+    if _is_computed_apart(weight.kernels, use, n, dy):
         with unshared():
             dy = derived(activation, dy, z)
             return grad_weight(x, dy, None, crow, col, block_out, block_in, in_features, out_features, "none", bias)

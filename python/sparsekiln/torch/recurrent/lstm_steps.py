@@ -6,7 +6,6 @@ first. z are the sums that the four gates i, f, g and o are made of, [rows, 4 ·
 operators in lstm_operators.py.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from sparsekiln._arguments import shown
 
 from ..kernels import LayoutKernels, Use, find
 from ..launch_overlap import may_follow_early, start
-from ..launches import Launch, Rows, Steps, run, run_steps, used
+from ..launches import Launch, Rows, Steps, kept_steps, run, run_steps, used
 from ..memory import large_empty
 from ..operands import blocks_for, check_matrix, check_operand, check_weight, dense, readable
 
@@ -168,7 +167,7 @@ def _kernel_of(launches: Sequence[Launch]) -> str:
     return "later" if launches else "first"
 
 
-@functools.lru_cache(maxsize=64)
+@kept_steps
 def _forward_steps(batch_sizes: tuple[int, ...], reverse: bool, keep: bool) -> Steps:
     """The launches of a forward pass; where nothing is kept, c is that of all sequences, in place."""
     launches: list[Launch] = []
@@ -192,7 +191,7 @@ def _forward_steps(batch_sizes: tuple[int, ...], reverse: bool, keep: bool) -> S
     return Steps(launches, ("h", "c", "activations"))
 
 
-@functools.lru_cache(maxsize=64)
+@kept_steps
 def _backward_steps(batch_sizes: tuple[int, ...], reverse: bool) -> Steps:
     """The launches of a backward pass, which changes dc in place."""
     launches: list[Launch] = []

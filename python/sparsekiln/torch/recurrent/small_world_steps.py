@@ -4,14 +4,13 @@ Matrices of all steps are [steps, n, features]. Functions here are the
 bodies of the operators in small_world_operators.py.
 """
 
-import functools
 import itertools
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 
-from ..launches import Launch, Rows, Steps, run, run_steps
+from ..launches import Launch, Rows, Steps, kept_steps, run, run_steps
 from ..memory import large_empty
 from ..operands import check_count, check_epsilon, check_operand, check_weight, readable
 from . import normalised_products as products
@@ -196,7 +195,7 @@ def _rows_of(**tensors: Tensor | None) -> dict[str, Tensor]:
     return {name: one.flatten(0, -2) for name, one in tensors.items() if one is not None}
 
 
-@functools.lru_cache(maxsize=256)
+@kept_steps
 def _forward_steps(begin: int, end: int, total: int, n: int, internal: int, keep: bool, masked: bool) -> Steps:
     """The launches of steps of one window, of `total` steps."""
     launches: list[Launch] = []
@@ -224,7 +223,7 @@ def _forward_steps(begin: int, end: int, total: int, n: int, internal: int, keep
     return Steps(launches, ("h", "y", "sums", "statistics", "gate_sums", "gate_statistics", "c"))
 
 
-@functools.lru_cache(maxsize=256)
+@kept_steps
 def _backward_steps(begin: int, end: int, total: int, size: int, n: int, internal: int, divided: int, masked: bool) -> Steps:
     """The launches of the backward pass of steps of one window, of `total` steps and `size` in a window."""
     launches: list[Launch] = []
