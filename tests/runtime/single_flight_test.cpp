@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace sparsekiln {
 namespace {
@@ -47,6 +49,31 @@ TEST_CASE("callers that ask while the work is under way get its result without d
   for (std::thread& other : others) other.join();
   CHECK(runs + joined == 5);
   CHECK(runs >= 1);
+}
+
+TEST_CASE("a process that is forked while the work is under way does its own") {
+  SingleFlight<int, int> flights;
+  std::latch working(1);
+  std::latch may_end(1);
+  std::thread first([&] {
+    flights.run(7, [&] {
+      working.count_down();
+      may_end.wait();
+      return 42;
+    });
+  });
+  working.wait();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const auto [value, mine] = flights.run(7, [] { return 43; });
+    ::_exit(value == 43 && mine && flights.run(7, [] { return 44; }).second ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  may_end.count_down();
+  first.join();
 }
 
 TEST_CASE("a failure reaches the caller, and the next one tries again") {

@@ -35,8 +35,8 @@ MOST_CONVOLUTIONS = 256
 _BOUNDS = (1 << 20, 1 << 30)
 
 
-# Guards all that is known of kernels, and is held while one is shared with C++ and while those that were are forgotten; by the same thread, too,
-# where Python collects a Weight. Nothing is compiled under it. A process is forked between such moments.
+# Guards all that is known of kernels. It is held while one is shared with C++ and while those that were are forgotten, by the same thread,
+# too, where Python collects a Weight. Nothing is compiled under it, and a process is forked between such moments.
 _lock = threading.RLock()
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
