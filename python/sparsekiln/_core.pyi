@@ -1,6 +1,6 @@
 """The extension module that this package is built on. Kernel is public."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
