@@ -8,6 +8,7 @@ from sparsekiln.torch.launches import run
 from sparsekiln.torch.memory import large_empty
 from sparsekiln.torch.recurrent import normalised_products, small_world_steps
 from sparsekiln.torch.recurrent.lstm_steps import GATES
+from sparsekiln.torch.recurrent.normalised_products import Norm
 
 _EPSILON = 1e-6
 
@@ -102,8 +103,14 @@ class SmallWorldKernels:
     def normalised(self) -> None:
         """All steps forward, and all backward."""
         network, kept = self.network, self.kept
-        of_gates = network.norm_of_gates(0, kept, None)
-        norms = [network.norm(number, 0, kept, self.m, self.a) for number in range(network.gates)]
+        of_gates = Norm(network.of_cell, network.gains[-1], network.biases[-1], kept.gate_sums[0], kept.gate_statistics[0])
+        norms = [
+            Norm(
+                small_world_steps.epilogue_of(number), network.gains[number], network.biases[number], kept.sums[number, 0],
+                kept.statistics[number, 0], self.m if number == 0 else None, self.a if number == 1 else None,
+            )
+            for number in range(network.gates)
+        ]  # fmt: skip
         for _ in range(self.steps):
             x = self.h
             for number, norm in enumerate(norms):

@@ -62,7 +62,7 @@ print(*sources)
 #: Inference and a training step of a layer with an activation, whose kernels are in no pack, twice: arguments are a type and an
 #: activation. Prints the epilogues and derivatives of the launches of each.
 _ACTIVATION = """
-import sys
+import sys, threading
 import pytest, torch, sparsekiln
 import sparsekiln.torch
 from emulated_device import emulate_linear
@@ -74,7 +74,9 @@ torch.manual_seed(1)
 layout = sparsekiln.patterns.random(3, 2, 0.6, seed=5)
 
 def step():
-    used = []
+    used, go_on = [], threading.Event()
+    for _ in range(16):  # as many threads as there are at most: nothing is compiled in the background until this is over
+        background.worker.do(go_on.wait)
     x = torch.randn(11, 64, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
         emulated = emulate_linear(patch, "sm_90", bound=kernels._BOUNDS[0])
@@ -86,6 +88,7 @@ def step():
         y = layer(leaf)
         dy = torch.randn_like(y)
         y.backward(dy)
+        go_on.set()
         background.worker.wait()
     w, v = layer.to_dense().detach().double().requires_grad_(), x.double().requires_grad_()
     b = layer.bias.detach().double().requires_grad_()
