@@ -71,8 +71,7 @@ constexpr std::array kAfterFamily = {
                                                   !one.problem.strict_absent && !one.problem.block_scales);
                },
                "block rows are merged only in forward products and by halo, without block scales, where "
-               "zeros may fill "
-               "them up"},
+               "zeros may fill them up"},
     Constraint{[](const Case& one) {
                  return one.config.table != TableForm::unrolled ||
                         one.problem.layout.blocks() <= kUnrolledBlocks;

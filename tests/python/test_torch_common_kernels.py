@@ -1,4 +1,4 @@
-"""The pack of kernels of common layers: what packaging/kernels/common.json names is what layers ask for on a GPU."""
+"""The pack of kernels of common layers: what packaging/kernels/common_layers.json names is what layers ask for on a GPU."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from emulated_device import needs_emulator  # noqa: E402
 
 from sparsekiln import _core  # noqa: E402
 
-_JOBS = pathlib.Path(__file__).resolve().parent.parent.parent / "packaging/kernels/common.json"
+_JOBS = pathlib.Path(__file__).resolve().parent.parent.parent / "packaging/kernels/common_layers.json"
 
 #: A training step, each result within the bound of sums in float32 that are rounded once: arguments are block, type and "bias".
 _STEP = """
@@ -60,13 +60,14 @@ print(*sources)
 
 
 #: Inference and a training step of a layer with an activation, whose kernels are in no pack, twice: arguments are a type and an
-#: activation. Prints the epilogues and derivatives of the launches of each.
+#: activation, and "captured" for launches as in a CUDA graph that is captured. Prints the epilogues and derivatives of the launches of each.
 _ACTIVATION = """
 import sys, threading
 import pytest, torch, sparsekiln
 import sparsekiln.torch
 from emulated_device import emulate_linear
 from sparsekiln.torch import background, kernels
+from sparsekiln.torch.linear import products
 
 dtype, activation = getattr(torch, sys.argv[1]), sys.argv[2]
 act = {"relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
@@ -81,6 +82,7 @@ def step():
     with pytest.MonkeyPatch.context() as patch:
         emulated = emulate_linear(patch, "sm_90", bound=kernels._BOUNDS[0])
         run = emulated.run
+        patch.setattr(products, "is_captured", lambda operand: "captured" in sys.argv)
         patch.setattr(emulated, "run", lambda kernel, *given, **named: used.append(kernel) or run(kernel, *given, **named))
         with torch.no_grad():
             inference = layer(x)
@@ -135,21 +137,32 @@ def test_a_first_training_step_compiles_nothing(pack, tmp_path, dtype, bias):
     assert step.stdout.split() == ["pack"] * 3
 
 
-@needs_emulator
-@pytest.mark.parametrize("nvrtc", [True, False])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_activations_are_computed_apart_until_their_kernels_are_there(pack, tmp_path, activation, nvrtc):
+_FUSED = {"relu": ["bias+relu", "bias+relu", "relu", "relu"], "gelu": ["bias+gelu", "bias", "gelu", "gelu"]}
+
+
+def steps_with_activation(pack, tmp_path, nvrtc, *arguments):
     hidden = {"SPARSEKILN_CACHE_DIR": str(tmp_path / "empty"), "SPARSEKILN_PACKS": str(pack)}
     if not nvrtc:
         hidden["SPARSEKILN_NVRTC"] = "/nonexistent"
     environment = {**os.environ, **hidden, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(pathlib.Path(__file__).parent)])}
-    step = subprocess.run([sys.executable, "-c", _ACTIVATION, "float16", activation], env=environment, capture_output=True, text=True)
+    step = subprocess.run([sys.executable, "-c", _ACTIVATION, "float16", *arguments], env=environment, capture_output=True, text=True)
     assert step.returncode == 0, step.stderr
-    first, second = step.stdout.splitlines()
-    assert first.split() == ["bias", "bias", "none", "none"]
     assert nvrtc == ("RuntimeWarning: an activation is left to PyTorch" not in step.stderr)
-    fused = {"relu": ["bias+relu", "bias+relu"], "gelu": ["bias+gelu", "bias"]}[activation] + [activation] * 2
-    assert second.split() == (fused if nvrtc else first.split())
+    return [line.split() for line in step.stdout.splitlines()]
+
+
+@needs_emulator
+@pytest.mark.parametrize("nvrtc", [True, False])
+@pytest.mark.parametrize("activation", list(_FUSED))
+def test_activations_are_computed_apart_until_their_kernels_are_there(pack, tmp_path, activation, nvrtc):
+    apart = ["bias", "bias", "none", "none"]
+    assert steps_with_activation(pack, tmp_path, nvrtc, activation) == [apart, _FUSED[activation] if nvrtc else apart]
+
+
+@needs_emulator
+@pytest.mark.parametrize("activation", list(_FUSED))
+def test_launches_that_a_graph_captures_wait_for_the_kernels_of_activations(pack, tmp_path, activation):
+    assert steps_with_activation(pack, tmp_path, True, activation, "captured") == [_FUSED[activation]] * 2
 
 
 def test_the_jobs_are_of_all_common_layers():

@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+from emulated_device import one_by_one  # noqa: E402
+
 import sparsekiln  # noqa: E402
 from sparsekiln import _core  # noqa: E402
 from sparsekiln.torch import BlockSparseLSTM, launches  # noqa: E402
@@ -126,12 +128,6 @@ def test_steps_that_are_kept_are_bounded(monkeypatch):
     assert made[-1] == 100 and made.count(100) == 1
 
 
-def one_by_one(steps, kernels, tensors, epsilon=1e-5):
-    for one in steps.launches:
-        operands = {name: tensors[at.tensor] if at.count < 0 else tensors[at.tensor][at.first :][: at.count] for name, at in one.operands.items()}
-        run(kernels[one.kernel], one.n, *(operands.pop(name) for name in list(operands)[:3]), **operands)
-
-
 @pytest.mark.parametrize("lengths", [[5, 5, 5], [5, 3, 1], [4, 4, 2, 1, 1]])
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_an_lstm_computes_the_bits_that_one_call_for_each_launch_computes(lengths, bidirectional, monkeypatch):
@@ -149,7 +145,7 @@ def test_an_lstm_computes_the_bits_that_one_call_for_each_launch_computes(length
 
     assert lstm_steps.run_steps is launches.run_steps
     found = results()
-    monkeypatch.setattr(lstm_steps, "run_steps", one_by_one)
+    monkeypatch.setattr(lstm_steps, "run_steps", one_by_one(run))
     for mine, other in zip(found, results(), strict=True):
         assert torch.equal(mine, other)
     assert torch.equal(found[0], found[3])
