@@ -7,7 +7,7 @@ import torch
 import torch.compiler.config
 
 # PyTorch takes the shapes of parameters and buffers for constants, and would compile a graph for each number of blocks. Graphs for all
-# numbers take some 2 µs more in each call: as with PyTorch's own automatic dynamic shapes, they begin with the second number.
+# numbers have guards in Python, which each call evaluates: as with PyTorch's own automatic dynamic shapes, they begin with the second number.
 # Before 2.13, it knows no dimensions of sources: all of such a tensor are dynamic then.
 _DIMENSION = ":0" if torch.__version__ >= "2.13" else ""
 _NUMBERS_OF_BLOCKS = (rf".*_parameters\['weight_values'\]{_DIMENSION}", rf".*_buffers\['col_indices'\]{_DIMENSION}")

@@ -55,7 +55,7 @@ class Steps:
         )
 
 
-#: Launches that are kept for later calls, of all kinds together: some 400 bytes each.
+#: Launches of one kind that are kept for later calls.
 _MOST_KEPT = 20_000
 
 

@@ -5,6 +5,7 @@ y = x · Wᵀ, dx = dy · W and dW = dyᵀ · x, of a linear layer or a convolut
 third one, and so its derivatives are the other two products.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,7 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from . import kernels
-from .custom_operator import Derivative
+from .custom_operator import Derivative, Operator, custom_operator
+from .transforms import each
 
 Tensor = torch.Tensor
 
@@ -88,6 +90,17 @@ def derivative(names: tuple[str, ...], operands: dict[str, str], products: Calla
         return tuple(result.get(name) for name in names)
 
     return Derivative(save, backward)
+
+
+def operator(
+    name: str, function: Callable, check: Callable, results: Callable, operands: dict[str, str], products: Callable[[dict[str, Any]], Any],
+    blocks: Callable[[dict[str, Any], Tensor], int], rule: Derivative | None = None, vmap: Callable[[Callable], Callable] = each,
+) -> Operator:  # fmt: skip
+    """The operator sparsekiln::name that computes a product by `function`, as custom_operator makes it. `operands` and `products` as of
+    `derivative`, which gives its rules unless `rule` does; `blocks` as of `flops`."""
+    rule = derivative(tuple(inspect.signature(function).parameters), operands, products) if rule is None else rule
+    count = flops(operands, blocks)
+    return custom_operator(f"sparsekiln::{name}", check, results, derivative=rule, vmap=vmap, flops=count)(function)
 
 
 def flops(operands: dict[str, str], blocks: Callable[[dict[str, Any], Tensor], int]) -> Callable[[dict[str, Any], Any], int]:

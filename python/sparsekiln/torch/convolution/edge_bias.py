@@ -149,10 +149,10 @@ def _backward_of_gradients(ctx, ddx, ddgain, ddbias) -> tuple:
 
 
 _NAMES = tuple(inspect.signature(convolve).parameters)
-convolution_edge_bias = custom_operator(
-    "sparsekiln::convolution_edge_bias", check_convolution, _y, derivative=Derivative(_save, _backward),
-    flops=trilinear.flops({"x": "x", "w": "values"}, blocks_of),
-)(convolve)  # fmt: skip
+convolution_edge_bias = trilinear.operator(
+    "convolution_edge_bias", convolve, check_convolution, _y, {"x": "x", "w": "values"}, products_of, blocks_of,
+    Derivative(_save, _backward),
+)  # fmt: skip
 
 
 @custom_operator(

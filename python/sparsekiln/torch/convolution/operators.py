@@ -12,14 +12,12 @@ block and a tap that it has, block_out, block_in]. `overlap` is as in ../linear/
 gradients are differentiable once more.
 """
 
-import inspect
-from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import torch
 
 from .. import trilinear
-from ..custom_operator import Operator, custom_operator
 from ..dispatch import refuse_forward_mode, unobserved
 from ..kernels import known_blocks
 from ..launch_overlap import Asked, asked_of
@@ -90,18 +88,15 @@ def blocks_of(given: dict[str, Any], values: Tensor) -> int:
     return known_blocks(given["crow"], given["col"]) * values.shape[1]
 
 
-def _define(name: str, function: Callable, check: Callable, results: Callable, operands: dict[str, str], products=products_of) -> Operator:
-    rule = trilinear.derivative(tuple(inspect.signature(function).parameters), operands, products)
-    count = trilinear.flops(operands, blocks_of)
-    return custom_operator(f"sparsekiln::{name}", check, results, derivative=rule, flops=count)(function)
-
-
-convolution = _define("convolution", products.convolution, products.check_convolution, _y, {"x": "x", "w": "values"})
-convolution_grad_input = _define("convolution_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"})
-convolution_grad_weight = _define(
-    "convolution_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"}
+_operator = functools.partial(trilinear.operator, blocks=blocks_of)
+convolution = _operator("convolution", products.convolution, products.check_convolution, _y, {"x": "x", "w": "values"}, products_of)
+convolution_grad_input = _operator(
+    "convolution_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"}, products_of
 )
-convolution_transposed = _define(
+convolution_grad_weight = _operator(
+    "convolution_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"}, products_of
+)
+convolution_transposed = _operator(
     "convolution_transposed", products.transposed, products.check_transposed, _y_of_transposed, {"dy": "x", "w": "values"},
     _products_of_transposed,
 )  # fmt: skip

@@ -14,8 +14,6 @@ All results are differentiable, and their gradients are differentiable once more
 """
 
 import functools
-import inspect
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -24,12 +22,12 @@ from torch import is_grad_enabled
 from torch.nn import Parameter
 
 from .. import trilinear
-from ..custom_operator import Derivative, Operator, custom_operator
+from ..custom_operator import Derivative
 from ..dispatch import has_escaped, modes_are_open, open_transform, refuse_forward_mode, unobserved
 from ..kernels import begin_gradients, known_blocks, made
 from ..launch_overlap import Asked, asked_of
 from ..operands import check_input
-from ..transforms import each, rows_together
+from ..transforms import rows_together
 from . import library_operators, products
 from .products import FROM_RESULT, derived
 
@@ -140,29 +138,25 @@ def _products(given: dict[str, Any]) -> LinearProducts:
     return LinearProducts(given["crow"], given["col"], tuple(block), (given["in_features"], given["out_features"]), given["activation"])
 
 
-def _known(given: dict[str, Any], values: Tensor) -> int:
+def _blocks(given: dict[str, Any], values: Tensor) -> int:
     return known_blocks(given["crow"], given["col"])
 
 
-def _define(name: str, function: Callable, check: Callable, results: Callable, operands: dict[str, str], vmap: Callable, **rule) -> Operator:
-    names = tuple(inspect.signature(function).parameters)
-    rule = rule or {"derivative": trilinear.derivative(names, operands, _products)}
-    count = trilinear.flops(operands, _known)
-    return custom_operator(f"sparsekiln::{name}", check, results, vmap=vmap, flops=count, **rule)(function)
-
-
+_operator = functools.partial(trilinear.operator, products=_products, blocks=_blocks)
 _first_rows, _two_rows = (functools.partial(rows_together, rows=rows) for rows in ((0,), (0, 1)))
 _forward = {"x": "x", "w": "values"}
-linear = _define(
-    "linear", products.linear, products.check_linear, _y, _forward, _first_rows,
-    derivative=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, output, None), _backward),
+linear = _operator(
+    "linear", products.linear, products.check_linear, _y, _forward, vmap=_first_rows,
+    rule=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, output, None), _backward),
 )  # fmt: skip
-linear_with_preactivation = _define(
-    "linear_with_preactivation", products.linear_with_preactivation, products.check_linear, _y_and_z, _forward, _first_rows,
-    derivative=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, *output), _backward),
+linear_with_preactivation = _operator(
+    "linear_with_preactivation", products.linear_with_preactivation, products.check_linear, _y_and_z, _forward, vmap=_first_rows,
+    rule=Derivative(lambda ctx, inputs, output: _save(ctx, inputs, *output), _backward),
 )  # fmt: skip
-grad_input = _define("linear_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"}, _two_rows)
-grad_weight = _define("linear_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"}, each)
+grad_input = _operator(
+    "linear_grad_input", products.grad_input, products.check_grad_input, _dx, {"dy": "dy", "w": "values"}, vmap=_two_rows
+)
+grad_weight = _operator("linear_grad_weight", products.grad_weight, products.check_grad_weight, _dw_and_dbias, {"x": "x", "dy": "dy"})
 
 
 # ---- without the dispatcher ----
