@@ -23,7 +23,7 @@ import sys
 import tempfile
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
-_JOBS = _ROOT / "packaging/kernels/common.json"
+_JOBS = _ROOT / "packaging/kernels/common_layers.json"
 _BLOCK, _TYPE = 32, "bfloat16"
 #: What the driver of --stub says that it has.
 _STUB_ARCH = "sm_90"

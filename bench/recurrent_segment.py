@@ -12,10 +12,10 @@ medians over the rounds, and the ratio is the median of those of each round.
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from torch_contest import turns
 
 from sparsekiln.torch import BlockSparseLSTM, SmallWorldLSTM, launches, set_baking
 from sparsekiln.torch.recurrent import lstm_steps, small_world_steps
@@ -74,25 +74,22 @@ def bytes_of(run: Callable[[], object]) -> int:
 
 
 def measure(run: Callable[[], object], counted: Counted, rounds: int, count: int) -> dict[str, float]:
-    found: dict[str, float] = {}
-    times: list[list[float]] = []
-    for by_one_call in (True, False):
-        counted.by_one_call = by_one_call
-        run()
+    def by(one_call: bool) -> Callable[[], object]:
+        def segment() -> object:
+            counted.by_one_call = one_call
+            return run()
+
+        return segment
+
+    contestants, found = {"": by(True), ", each launch": by(False)}, {}
+    for name, segment in contestants.items():
+        segment()
         counted.launches = counted.calls = 0
-        run()
-        found["launches"], found["calls" if by_one_call else "calls, each launch"] = counted.launches, counted.calls
-    for _ in range(rounds):
-        pair = []
-        for by_one_call in (True, False):
-            counted.by_one_call = by_one_call
-            begin = time.thread_time()
-            for _ in range(count):
-                run()
-            pair.append(1e6 * (time.thread_time() - begin) / count)
-        times.append(pair)
-    found["us"], found["us, each launch"] = (statistics.median(pair[place] for pair in times) for place in range(2))
-    found["ratio"] = statistics.median(one / each for one, each in times)
+        segment()
+        found |= {"launches": counted.launches, f"calls{name}": counted.calls}
+    times = turns(contestants, rounds, count)
+    found |= {f"us{name}": statistics.median(several) for name, several in times.items()}
+    found["ratio"] = statistics.median(one / each for one, each in zip(*times.values(), strict=True))
     counted.by_one_call = True
     return found | {"bytes": bytes_of(run)}
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from torch_contest import turns
 
 import sparsekiln
 from sparsekiln.torch import BlockSparseLinear, kernels, operator_library, set_baking
@@ -75,23 +76,12 @@ def calls(layer: torch.nn.Module, x: torch.Tensor) -> dict[str, Callable[[], obj
 def contest(ours: Callable, dense: Callable, rounds: int, count: int, device: str) -> dict[str, float]:
     """Microseconds of a call of each, and how the two compare. On the cpu, of the thread's own time, which does not count those of
     other processes."""
-    clock, wait = (time.perf_counter, torch.cuda.synchronize) if device == "cuda" else (time.thread_time, lambda: None)
-    times: list[tuple[float, float]] = []
-    for _ in range(rounds):
-        pair = []
-        for run in (ours, dense):
-            run()
-            wait()
-            begin = clock()
-            for _ in range(count):
-                run()
-            pair.append(1e6 * (clock() - begin) / count)
-        times.append((pair[0], pair[1]))
-    return {
-        OURS: statistics.median(a for a, _ in times),
-        DENSE: statistics.median(b for _, b in times),
-        "ratio": statistics.median(a / b for a, b in times),
-        "more_us": statistics.median(a - b for a, b in times),
+    elsewhere = {"clock": time.perf_counter, "wait": torch.cuda.synchronize} if device == "cuda" else {}
+    times = turns({OURS: ours, DENSE: dense}, rounds, count, **elsewhere)
+    pairs = list(zip(times[OURS], times[DENSE], strict=True))
+    return {name: statistics.median(several) for name, several in times.items()} | {
+        "ratio": statistics.median(a / b for a, b in pairs),
+        "more_us": statistics.median(a - b for a, b in pairs),
     }
 
 

@@ -51,6 +51,23 @@ def contest(contestants: dict, rounds: int) -> dict[str, list[float]]:
     return times
 
 
+def turns(
+    contestants: dict, rounds: int, calls: int, clock: Callable[[], float] = time.thread_time, wait: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:  # fmt: skip
+    """Microseconds of a call of each, in rounds in which all of them take turns. `clock`: by default the thread's own time, which does not
+    count those of other processes; `wait`: for what calls have begun elsewhere."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            run()
+            wait()
+            begin = clock()
+            for _ in range(calls):
+                run()
+            times[name].append(1e6 * (clock() - begin) / calls)
+    return times
+
+
 def _milliseconds(run: Callable[[], object], calls: int) -> float:
     begin = time.perf_counter()
     for _ in range(calls):
